@@ -20,6 +20,7 @@ def point(models: int, ranks: int, flops: float | None, quality: float = 0.5) ->
         flops_least=flops,
         flops_most=flops,
         vflops=None if flops is None else flops * quality,
+        vflops_published=None if flops is None else flops * quality,
         quality=quality,
         quality_alone=quality,
         samples_per_s=1000 * ranks / models,

@@ -11,7 +11,12 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from vflops.metrics.arguments import require_between, require_samples
+from vflops.metrics.arguments import (
+    require_between,
+    require_count,
+    require_non_negative,
+    require_samples,
+)
 from vflops.metrics.student_t import student_t_quantile
 
 
@@ -59,11 +64,19 @@ def confidence_interval(samples: Sequence[float], *, level: float = 0.95) -> Con
     It assumes that runs are independent and roughly normally distributed.
     """
     require_between("level", level, 0, 1)
-    error = stdev(samples) / math.sqrt(len(samples))
-    # The negated lower quantile, because 1 − level keeps digits that 1 + level would lose.
-    t = -student_t_quantile((1 - level) / 2, degrees_of_freedom=len(samples) - 1)
     centre = mean(samples)
-    return ConfidenceInterval(low=centre - t * error, high=centre + t * error, level=level)
+    margin = margin_of_mean(stdev(samples), len(samples), level=level)
+    return ConfidenceInterval(low=centre - margin, high=centre + margin, level=level)
+
+
+def margin_of_mean(deviation: float, samples: int, *, level: float = 0.95) -> float:
+    """Return t · deviation / √samples: how far ``confidence_interval`` extends from the mean."""
+    require_non_negative("deviation", deviation)
+    require_count("samples", samples, at_least=2)
+    require_between("level", level, 0, 1)
+    # The negated lower quantile, because 1 − level keeps digits that 1 + level would lose.
+    t = -student_t_quantile((1 - level) / 2, degrees_of_freedom=samples - 1)
+    return t * (deviation / math.sqrt(samples))
 
 
 def olympic_mean(samples: Sequence[float]) -> float:

@@ -1,4 +1,11 @@
-"""The figures of a score, each with its label, unit, direction and subject."""
+"""The figures of a score, each with its label, unit, direction and subject.
+
+The keys differ from the fields of score.json, whose names are those of the first version: the
+figure ``vflops`` is the field ``vflops_capped``, with a quality factor of at most 1, and the figure
+``vflops_published`` is the field ``vflops``, equation 7 of the papers. Likewise, ``quality_factor``
+is the field ``penalty_capped``, ``quality_factor_published`` is ``penalty``, and
+``vflops_per_watt`` is ``vflops_capped_per_watt``. The figures of open tasks follow equation 7.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +14,7 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 from vflops.metrics import mean
-from vflops.results.score.figure_text import OPEN_VFLOPS, number, rate
+from vflops.results.score.figure_text import AS_PUBLISHED, OPEN_VFLOPS, number, rate
 from vflops.results.score.score_file import EnsembleScore, Score, SearchScore, TrainingScore
 from vflops.results.task.task import TaskKind
 from vflops.units import percent, quantity, seconds
@@ -19,7 +26,7 @@ Kind = Literal["result", "ceiling"]
 SubjectKind = Literal["training", "base model", "ensemble", "search", "ceiling"]
 Key = Literal[
     "vflops",
-    "vflops_capped",
+    "vflops_published",
     "open_vflops",
     "flops",
     "regulated",
@@ -28,7 +35,7 @@ Key = Literal[
     "quality",
     "target",
     "quality_factor",
-    "quality_factor_capped",
+    "quality_factor_published",
     "time_to_quality",
     "mfu",
     "power",
@@ -160,10 +167,10 @@ class _Definition(NamedTuple):
 _DEPENDS_ON_GOAL: frozenset[Key] = frozenset(
     {
         "vflops",
-        "vflops_capped",
+        "vflops_published",
         "open_vflops",
         "quality_factor",
-        "quality_factor_capped",
+        "quality_factor_published",
         "time_to_quality",
         "vflops_per_watt",
         "open_vflops_per_watt",
@@ -172,7 +179,7 @@ _DEPENDS_ON_GOAL: frozenset[Key] = frozenset(
 _COUNTS_OPERATIONS: frozenset[Key] = frozenset(
     {
         "vflops",
-        "vflops_capped",
+        "vflops_published",
         "open_vflops",
         "flops",
         "regulated",
@@ -184,7 +191,7 @@ _COUNTS_OPERATIONS: frozenset[Key] = frozenset(
 
 _DEFINITIONS: dict[Key, _Definition] = {
     "vflops": _Definition("VFLOPS", "VFLOPS", "higher", True),
-    "vflops_capped": _Definition("VFLOPS, factor capped at 1", "VFLOPS", "higher", True),
+    "vflops_published": _Definition(f"VFLOPS {AS_PUBLISHED}", "VFLOPS", "higher", True),
     "open_vflops": _Definition(OPEN_VFLOPS, "VFLOPS", "higher", True),
     "flops": _Definition("FLOPS", "FLOPS", "higher"),
     "regulated": _Definition("regulated score", "OPS", "higher", True),
@@ -193,7 +200,7 @@ _DEFINITIONS: dict[Key, _Definition] = {
     "quality": _Definition("quality", None, "higher", True),
     "target": _Definition("target", None, None),
     "quality_factor": _Definition("quality factor", None, "higher", True),
-    "quality_factor_capped": _Definition("quality factor, at most 1", None, "higher", True),
+    "quality_factor_published": _Definition(f"quality factor {AS_PUBLISHED}", None, "higher", True),
     "time_to_quality": _Definition("time to quality", "s", "lower", True),
     "mfu": _Definition("MFU", "share", "higher"),
     "power": _Definition("power", "W", "lower"),
@@ -284,19 +291,14 @@ def training_figures(training: TrainingScore) -> Figures:
         task=training.task,
     )
     values: dict[Key, float | None] = {
-        **_valid_flops(
-            training.task,
-            speed.vflops if speed else None,
-            speed.vflops_capped if speed else None,
-            training.vflops_per_watt,
-        ),
+        **_valid_flops(training, speed.vflops if speed else None),
         "flops": speed.flops if speed else None,
         "throughput": speed.samples_per_s if speed else None,
         "unit_throughput": speed.units_per_s if speed else None,
         "quality": quality.achieved,
         "target": quality.target,
-        "quality_factor": quality.penalty,
-        "quality_factor_capped": quality.penalty_capped,
+        "quality_factor": quality.factor,
+        "quality_factor_published": quality.penalty,
         "time_to_quality": quality.time_to_quality_s,
         "mfu": training.mfu.value,
         "power": training.power.power_w,
@@ -333,14 +335,12 @@ def ensemble_figures(score: Score, ensemble: EnsembleScore) -> Figures:
         task=ensemble.task,
     )
     values: dict[Key, float | None] = {
-        **_valid_flops(
-            ensemble.task, ensemble.vflops, ensemble.vflops_capped, ensemble.vflops_per_watt
-        ),
+        **_valid_flops(ensemble, ensemble.vflops),
         "flops": ensemble.flops,
         "quality": ensemble.achieved,
         "target": ensemble.target,
-        "quality_factor": ensemble.penalty,
-        "quality_factor_capped": ensemble.penalty_capped,
+        "quality_factor": ensemble.factor,
+        "quality_factor_published": ensemble.penalty,
         "time_to_quality": ensemble.time_to_quality_s,
         "wall_time": ensemble.window_s,
         "power": ensemble.power.power_w,
@@ -354,19 +354,16 @@ def ensemble_figures(score: Score, ensemble: EnsembleScore) -> Figures:
 
 
 def _valid_flops(
-    task: TaskKind | None, vflops: float | None, capped: float | None, per_watt: float | None
+    scored: TrainingScore | EnsembleScore, published: float | None
 ) -> dict[Key, float | None]:
     """Return VFLOPS as figures; those of an open task have other names, and are not ranked."""
-    if task == "open":
-        vflops, capped, per_watt, open_vflops, open_per_watt = None, None, None, vflops, per_watt
-    else:
-        open_vflops = open_per_watt = None
+    is_open = scored.task == "open"
     return {
-        "vflops": vflops,
-        "vflops_capped": capped,
-        "vflops_per_watt": per_watt,
-        "open_vflops": open_vflops,
-        "open_vflops_per_watt": open_per_watt,
+        "vflops": None if is_open else scored.capped_vflops,
+        "vflops_published": None if is_open else published,
+        "vflops_per_watt": None if is_open else scored.capped_vflops_per_watt,
+        "open_vflops": published if is_open else None,
+        "open_vflops_per_watt": scored.vflops_per_watt if is_open else None,
     }
 
 

@@ -215,7 +215,7 @@ class WorkloadConformance(SampleConformance):
         assert folder.history(0).state.complete
         (score,) = training_scores(Contents(folder))
         assert score.complete and score.samples_trained > 0
-        assert score.speed is not None and score.speed.vflops is not None
+        assert score.speed is not None and score.speed.vflops_capped is not None
         assert sum(score.phases.values()) == pytest.approx(score.wall_s)
 
     def _model(self, workload: Workload, seed: int = SEED) -> torch.nn.Module:

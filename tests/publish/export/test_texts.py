@@ -55,7 +55,8 @@ def test_csv_has_a_row_a_training_and_units_in_its_header(trained_folder: RunFol
     ]
     for row, training in zip(found, scored.trainings, strict=True):
         assert training.speed is not None
-        assert float(row["VFLOPS [FLOPS]"]) == training.speed.vflops
+        assert float(row["VFLOPS [FLOPS]"]) == training.speed.vflops_capped
+        assert float(row["VFLOPS as published [FLOPS]"]) == training.speed.vflops
         assert float(row["wall time [s]"]) == training.wall_s
         assert float(row["power [W]"]) == pytest.approx(sum(GPU_POWER_W))
         assert row["data"] == "synthetic"
@@ -122,7 +123,9 @@ def test_openmetrics_are_taken_by_prometheus_own_parser(trained_folder: RunFolde
     assert families["vflops_valid_flops"].unit == "flops"
     assert families["vflops_run"].type == "info"
     found = samples(text)
-    assert found["vflops_valid_flops"] == [t.speed.vflops for t in scored.trainings if t.speed]
+    speeds = [training.speed for training in scored.trainings if training.speed]
+    assert found["vflops_valid_flops"] == [speed.vflops_capped for speed in speeds]
+    assert found["vflops_valid_as_published_flops"] == [speed.vflops for speed in speeds]
     assert found["vflops_wall_time_seconds"] == [t.wall_s for t in scored.trainings]
     assert found["vflops_ceiling_flops"] == [2e11, 1.5e11]
     ceiling = families["vflops_ceiling_flops"].samples[0].labels

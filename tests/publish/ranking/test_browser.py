@@ -11,6 +11,7 @@ import pytest
 
 from tests.support.browser import Browser, Tab
 from tests.support.ranking_runs import REAL, REAL_EPOCHS, Submitted, submit
+from vflops import units
 from vflops.publish.ranking import ranking_pages
 from vflops.publish.ranking.static_site import build
 
@@ -18,9 +19,9 @@ HOSTILE = "<img src=x onerror='window.harmed=1'></script><script>window.harmed=1
 RUNS = {
     "ant": Submitted(quality=0.95, device="Alpha", ranks=16, created_utc="2024-05-01T00:00:00Z"),
     "bee@centre": Submitted(
-        quality=0.90, device="Beta", ranks=2, created_utc="2025-05-01T00:00:00Z"
+        quality=0.81, device="Beta", ranks=2, created_utc="2025-05-01T00:00:00Z"
     ),
-    "cat": Submitted(quality=0.85, device="Beta", ranks=4, created_utc="2023-05-01T00:00:00Z"),
+    "cat": Submitted(quality=0.80, device="Beta", ranks=4, created_utc="2023-05-01T00:00:00Z"),
     "dog": Submitted(quality=0.7, device=HOSTILE, cpu="a\u202eb", power=False),
 }
 
@@ -96,6 +97,28 @@ def test_a_regulated_score_that_is_missing_is_not_defined(tab: Tab) -> None:
     found = "[value('regulated', 0), COLUMNS.find(({ key }) => key === 'regulated').show(0, 'OPS')]"
     shown = tab.run(f"(() => {{ {text}\nreturn {found}; }})()")
     assert shown == [None, "not defined for an error of 0"]
+
+
+def test_vflops_as_published_are_a_column_beside_the_ranked_ones(tab: Tab) -> None:
+    capped, published = (
+        tab.texts(f'#table tbody tr:first-child td[data-label="{label}"]')[0].split()
+        for label in ("VFLOPS", "as published")
+    )
+    assert float(published[0]) == pytest.approx(float(capped[0]) * (0.95 / 0.82) ** 5, rel=0.01)
+    tab.enter("[data-facet=data]", "real")
+    assert "as published" in tab.texts("#table thead th")
+
+
+def test_numbers_have_the_unit_of_what_is_shown(tab: Tab) -> None:
+    """The script formats as ``vflops.units`` does."""
+    script = Path(ranking_pages.__file__).with_name("templates") / "columns.js"
+    text = script.read_text(encoding="utf-8")
+    watts = [999.4, 999.6, 999_499.0, 999_500.0, 999_999.0, 1e6, 12.34, 9.999, 0.25, 0.0]
+    times_s = [0.0123, 0.9994, 0.9996, 1.0, 59.94, 59.96, 60.0, 125.4]
+    found = f"[{watts}.map(n => quantity(n, 'W')), {times_s}.map(duration)]"
+    shown = tab.run(f"(() => {{ {text}\nreturn {found}; }})()")
+    assert shown == [[units.quantity(n, "W") for n in watts], list(map(units.seconds, times_s))]
+    assert shown[0][4] == "1.00 MW" and shown[1][2] == "1 s"
 
 
 def test_search_and_filters_leave_the_rank_as_it_is(tab: Tab) -> None:
@@ -223,7 +246,15 @@ def test_a_system_has_the_same_figures_on_its_page_as_in_the_list(
 ) -> None:
     row = "#table tbody tr:nth-child(2)"
     opened = browser.open(tab.run(f"document.querySelector('{row} td.name a').href"))
-    for label in ("VFLOPS", "quality", "time", "accelerators", "efficiency", "validity"):
+    for label in (
+        "VFLOPS",
+        "as published",
+        "quality",
+        "time",
+        "accelerators",
+        "efficiency",
+        "validity",
+    ):
         cell = f'td[data-label="{label}"]'
         assert opened.texts(cell) == tab.texts(f"{row} {cell}"), label
     assert not opened.errors
@@ -235,6 +266,7 @@ def test_the_words_of_the_lists_are_explained(tab: Tab) -> None:
     assert told == [
         "size",
         "n = 5",
+        "as published",
         "length",
         "level",
         "problem",

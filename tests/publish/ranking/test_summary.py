@@ -46,10 +46,22 @@ def test_of_repeats_it_is_the_mean(trained_folder: RunFolder) -> None:
     assert first.speed.vflops is not None
     assert second.speed.vflops is not None
     assert first.speed.vflops != second.speed.vflops
-    assert found.score == pytest.approx((first.speed.vflops + second.speed.vflops) / 2)
+    assert found.published == pytest.approx((first.speed.vflops + second.speed.vflops) / 2)
+    assert found.score == pytest.approx((first.speed.flops + second.speed.flops) / 2)
     assert found.time_s == pytest.approx((first.wall_s + second.wall_s) / 2)
     assert found.quality == pytest.approx((0.9 + 0.88) / 2)
     assert (found.repeats, found.reason) == (2, None)
+
+
+def test_an_error_of_zero_ranks_with_its_flops(handmade_run: HandmadeRun) -> None:
+    """It reached its target; only its figure as published is infinite."""
+    goal = {"quality": "error", "better": "lower", "target": 0.8, "exponent": 5}
+    handmade_run.plan(a_job(1, goal=goal), ceilings=MEASUREMENTS)
+    handmade_run.attempt(1, 1000.0, *course(0.9, 0.4, 0.0))
+    figures, found = summed(handmade_run.folder)
+    speed = figures.trainings[0].speed
+    assert speed is not None
+    assert (found.score, found.published, found.reason) == (speed.flops, None, None)
 
 
 def test_a_training_that_did_not_end_does_not_rank(handmade_run: HandmadeRun) -> None:
@@ -180,7 +192,8 @@ def test_an_ensemble_is_one_result_on_all_its_accelerators(
         log.write("end")
     figures, found = summed(handmade_run.folder)
     (ensemble,) = figures.ensembles
-    assert (found.score, found.quality) == (ensemble.vflops, 0.9)
+    assert (found.score, found.quality) == (ensemble.flops, 0.9)
+    assert found.published == ensemble.vflops
     assert found.time_s == ensemble.window_s
     waits = bool(apart_s)  # for a place: more is done with the same
     assert (found.accelerators, found.repeats) == (2 if waits else 4, 1)

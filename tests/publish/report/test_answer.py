@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from importlib.resources import files
+from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
 import pytest
 
+from tests.support.search_runs import HandmadeSearch, one_worker
 from tests.support.trained_runs import HandmadeRun, course, job
 from vflops.publish.pages.roofline_points import Achieved
 from vflops.publish.report.answer import Answer, answer
@@ -113,8 +116,29 @@ class TestBadge:
         handmade_run.attempt(1, 0.0, *course(0.4))
         folder = handmade_run.folder
         badge = answered(folder, finding("quiet", "pass")).badge
-        assert badge.kind == "valid"
-        assert badge.reasons[1].text == "the target was missed by image-classification"
+        assert (badge.kind, badge.label) == ("missed", "Target missed")
+        assert badge.reasons[0].text == "by image-classification"
+        style = files("vflops.publish.pages").joinpath("templates/page.css").read_text()
+        (rule,) = re.findall(r"\.verdict\.missed[^{]*\{([^}]*)\}", style)
+        assert "--tone: var(--warn)" in rule
+
+    @pytest.mark.parametrize("task", ["closed", "open"])
+    def test_a_search_that_breaks_aiperfs_rules_is_neither_valid_nor_open(
+        self,
+        task: str,
+        trained_folder: RunFolder,
+        tmp_path: Path,
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        made = HandmadeSearch(tmp_path / "searches", monkeypatch)
+        made.worker(0, one_worker(made))
+        searches = score(Contents(made.folder)).searches
+        changes = opened(trained_folder) if task == "open" else {}
+        passed = finding("quiet", "pass")
+        badge = answered(trained_folder, passed, **changes, searches=searches).badge
+        assert (badge.kind, badge.label) == ("not-valid", "Not valid by AIPerf's rules")
+        assert badge.reasons[0].text.startswith(searches[0].aiperf.reasons[0])
+        assert badge.reasons[1].text == "all 1 rules of practice that apply are met"
 
     def test_every_line_after_the_first_begins_like_a_sentence(
         self, handmade_run: HandmadeRun

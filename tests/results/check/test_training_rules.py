@@ -10,6 +10,7 @@ import pytest
 
 from tests.support.sample_parts import MEASUREMENTS
 from tests.support.trained_runs import (
+    WORKLOAD,
     HandmadeRun,
     Note,
     averaged,
@@ -27,8 +28,11 @@ from vflops.record.folder import RunFolder
 from vflops.record.log.events import EventWriter
 from vflops.record.readout.contents import Contents
 from vflops.results.check.checking import check
+from vflops.results.check.paper_rules import PaperRules
+from vflops.results.check.published_figures import HPCAI500_V2
 from vflops.results.score.scoring import score
 from vflops.run import pipeline
+from vflops.units import quantity
 
 GOOD = course(0.4, 0.85, 0.88)
 
@@ -224,3 +228,18 @@ def test_evaluations_may_be_fewer_than_epochs(handmade_run: HandmadeRun) -> None
 def test_the_seed_of_a_single_training_is_named(handmade_run: HandmadeRun) -> None:
     findings = check(Contents(run_with(handmade_run, GOOD))).findings
     assert [f.evidence for f in findings if f.rule == "seeds"] == ["1 job, seed 1"]
+
+
+def test_the_rule_of_the_papers_target_reports_vflops_as_published(
+    handmade_run: HandmadeRun,
+) -> None:
+    goal = {"quality": "top-1 accuracy", "better": "higher", "target": 0.763, "exponent": 5}
+    handmade_run.plan(job(goal=goal))
+    handmade_run.attempt(1, 0.0, *course(0.4, 0.9))
+    contents = Contents(handmade_run.folder)
+    (training,) = score(contents).trainings
+    assert training.speed is not None and (training.speed.vflops or 0) > training.speed.flops
+    published = f"VFLOPS as published: {WORKLOAD} {quantity(training.speed.vflops, 'VFLOPS')}"
+    outcome = PaperRules(HPCAI500_V2).check_target(contents)
+    goal_text = f"{WORKLOAD}: top-1 accuracy 0.763, exponent 5"
+    assert (outcome.verdict, outcome.evidence) == ("pass", f"{goal_text}; {published}")

@@ -29,6 +29,7 @@ ADDED = {
     "task",
     "penalty_capped",
     "vflops_capped",
+    "vflops_capped_per_watt",
     "time_to_quality_s",
     "ops_executed",
     "uncounted",
@@ -61,7 +62,7 @@ ADDED = {
 """Fields that scores have had since 0.2.0, and from ``scale`` on since 0.3.0."""
 REFINED = re.compile(
     r"\.(\w+_s|phases\.[\w-]+|ops_training|ops_evaluation"
-    r"|(v?flops\w*|vflops_per_watt)(\.mean|\.variation)?)$"
+    r"|(v?flops\w*|vflops_(capped_)?per_watt)(\.mean|\.variation)?)$"
 )
 """Paths of times, and of figures of operations per second."""
 ROUNDING = 4e-7

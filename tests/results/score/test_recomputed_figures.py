@@ -62,6 +62,8 @@ def training_ratios(training: dict[str, Any]) -> Iterator[Ratio]:
         yield "mfu", mfu["value"], mfu["flops"] / mfu["ceiling_flops"]
     if power["power_w"] is not None:
         yield "per watt", training["vflops_per_watt"], speed["vflops"] / power["power_w"]
+        capped = speed["vflops_capped"] / power["power_w"]
+        yield "capped per watt", training["vflops_capped_per_watt"], capped
     if training["scale"]:
         scale = training["scale"]
         yield "apc", scale["apc"], scale["models"] * ops(exact, "total", training["batch"])
@@ -80,6 +82,8 @@ def ensemble_ratios(ensemble: dict[str, Any], by_job: dict[int, Any]) -> Iterato
         energies_j = [node["power"]["power_w"] * node["trained_s"] for node in ensemble["nodes"]]
         yield "power", power_w, math.fsum(energies_j) / ensemble["window_s"]
         yield "per watt", ensemble["vflops_per_watt"], ensemble["vflops"] / power_w
+        capped = ensemble["flops"] * min(ensemble["penalty"], 1.0) / power_w
+        yield "capped per watt", ensemble["vflops_capped_per_watt"], capped
 
 
 def search_ratios(search: dict[str, Any]) -> Iterator[Ratio]:
@@ -114,7 +118,9 @@ def test_figures_of_a_stored_run_follow_from_its_score(archive: Path, tmp_path: 
 def test_figures_of_a_run_with_power_and_ceilings_follow_from_its_score(
     trained_folder: RunFolder,
 ) -> None:
-    assert {"flops", "vflops", "mfu", "per watt", "apc"} <= compare(trained_folder)
+    assert {"flops", "vflops", "mfu", "per watt", "capped per watt", "apc"} <= compare(
+        trained_folder
+    )
 
 
 def test_figures_of_nodes_that_train_for_other_times_follow_from_the_score(

@@ -20,6 +20,7 @@ from tests.support.accept_runs import (
     under_test,
 )
 from tests.support.dated_runs import DATA, SAMPLES, WORK_S, Dated, dated_run
+from tests.support.paths import ROOT
 from vflops.errors import UsageError
 from vflops.results.check.findings import Verdict
 from vflops.results.check.rule import Outcome
@@ -28,7 +29,7 @@ from vflops.studies.accept import accept_text, closed_task
 from vflops.studies.accept.acceptance import Acceptance, JudgedFigure
 from vflops.studies.accept.closed_task import TaskState
 from vflops.studies.accept.judging import judge
-from vflops.studies.accept.reference import Judgement, PromisedFigure
+from vflops.studies.accept.reference import Judgement, PromisedFigure, read_reference
 from vflops.studies.accept.runs_under_test import read_runs
 
 CLOSED = TaskState("closed", "c" * 12)
@@ -369,3 +370,42 @@ def test_a_copy_is_no_repeat(tmp_path: Path) -> None:
     (run,) = repeats(tmp_path, 1.0)
     with pytest.raises(UsageError, match="is given 2 times"):
         under_test(run, run)
+
+
+def test_more_vflops_than_flops_are_neither_accepted_nor_rejected(tmp_path: Path) -> None:
+    """As promised by references from before the quality factor was capped at 1."""
+    runs = repeats(tmp_path, 1.0, 1.01, 0.99)
+    made = reference(*runs)
+    flops = next(figure.promised for figure in made.figure if figure.name == f"{IC}.flops")
+    keys = {"vflops": "VFLOPS", "vflops_per_watt": "VFLOPS/W"}
+
+    def judged(promised: float) -> list[tuple[str, str | None]]:
+        valid = tuple(
+            PromisedFigure(name=f"{IC}.{key}", at_least=promised, unit=unit)
+            for key, unit in keys.items()
+        )
+        others = tuple(figure for figure in made.figure if figure.name == f"{IC}.flops")
+        acceptance = judge(made.model_copy(update={"figure": (*others, *valid)}), under_test(*runs))
+        found = [figure(acceptance, f"{IC}.{key}") for key in keys]
+        return [(item.verdict, item.reason) for item in found]
+
+    for verdict, reason in judged(1.8 * flops):
+        assert verdict == "missing"
+        assert reason is not None and reason.startswith("promised before the quality factor was")
+    assert not any("capped" in (reason or "") for _, reason in judged(flops))
+
+
+@pytest.mark.parametrize("name", ["cpu-2-cores", "h200"])
+def test_the_example_references_promise_at_most_the_flops(name: str) -> None:
+    promised = {
+        figure.name: figure.promised
+        for figure in read_reference(ROOT / "examples" / "references" / f"{name}.toml").figure
+    }
+    valid = [key for key in promised if key.endswith(".vflops")]
+    assert valid
+    for key in valid:
+        subject = key.removesuffix(".vflops")
+        assert promised[key] <= promised[f"{subject}.flops"]
+        if f"{subject}.power" in promised:
+            per_watt = promised[f"{subject}.flops"] / promised[f"{subject}.power"]
+            assert promised[f"{subject}.vflops_per_watt"] == pytest.approx(per_watt, rel=1e-3)

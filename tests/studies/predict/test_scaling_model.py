@@ -31,6 +31,12 @@ def test_every_figure_of_an_ensemble_by_hand() -> None:
     assert found.vflops_per_w == pytest.approx(0.5 * 8e12 / 1.175 / 250)
 
 
+@pytest.mark.parametrize("factor", [1.0, 1.8])
+def test_a_quality_factor_counts_as_at_most_1(factor: float) -> None:
+    found = predict(inputs(training={"quality_factor": factor}), 3, 8)
+    assert found.vflops == found.flops
+
+
 def test_steps_are_whole_and_only_the_last_batch_of_all_epochs_is_filled_up() -> None:
     # 3 epochs of 100 samples in batches of 64: one stream of 300, as the trainer takes it.
     few = inputs(training={"samples": 100, "epochs": 3})

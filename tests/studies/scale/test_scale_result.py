@@ -491,3 +491,23 @@ def test_short_points_and_missing_ones_are_warned_of() -> None:
         "This experiment is incomplete",
         "Points took only seconds",
     ]
+
+
+def test_a_copy_as_published_has_the_vflops_and_efficiency_of_the_papers() -> None:
+    def exceeding(models: int, factor: float) -> Point:
+        plain = point(models, 1, models * 1e9)
+        assert isinstance(plain.figures, EnsembleFigures)
+        update = {"vflops": models * 1e9, "vflops_published": factor * models * 1e9}
+        return plain.model_copy(update={"figures": plain.figures.model_copy(update=update)})
+
+    own = scale(exceeding(1, 2.0), exceeding(2, 1.5))
+    published = own.as_published()
+    assert (own.vflops_name, published.vflops_name) == ("VFLOPS", "VFLOPS as published")
+    for found, vflops, efficiency in ((own, 2e9, 1.0), (published, 3e9, 0.75)):
+        figures = found.points[1].figures
+        assert isinstance(figures, EnsembleFigures)
+        assert figures.vflops == vflops
+        assert figures.efficiency_valid == pytest.approx(efficiency)
+    curves = {curve.id: curve for curve in axis_of("weak").curves(published)}
+    assert curves["flops"].title == "FLOPS and VFLOPS as published"
+    assert values(curves["flops"].chart, "VFLOPS as published") == [(1, 2e9), (2, 3e9)]

@@ -52,9 +52,11 @@ def point(variant: str, ranks: int, flops: float | None, quality: float, **own: 
         flops=flops,
         flops_least=flops,
         flops_most=flops,
-        vflops=None if flops is None else flops * (quality / 0.8) ** 5,
+        vflops=None if flops is None else flops * min((quality / 0.8) ** 5, 1),
+        vflops_published=None if flops is None else flops * (quality / 0.8) ** 5,
         quality=quality,
         quality_alone=quality,
+        quality_factor=min((quality / 0.8) ** 5, 1),
         penalty=(quality / 0.8) ** 5,
         **own,
     )
@@ -437,6 +439,23 @@ def test_the_file_of_variants_meets_its_schema(by_precision: Scale, tmp_path: Pa
     data = json.loads((tmp_path / "scale.json").read_text())
     jsonschema.validate(data, schemas()["vflops.scale.json"])
     assert Scale.read(tmp_path / "scale.json") == by_precision
+
+
+@pytest.mark.parametrize("target", [0.8, 0.75])
+def test_vflops_of_a_point_are_capped_unless_its_task_is_open(
+    handmade_run: HandmadeRun, monkeypatch: pytest.MonkeyPatch, target: float
+) -> None:
+    monkeypatch.setattr("vflops.publish.report.report_page.write_report", lambda contents: None)
+    handmade_run.plan(job(1, target=target))
+    handmade_run.attempt(1, 100.0, *course(0.5, 0.9))
+    handmade_run.end()
+    conclude(handmade_run.folder, RunObserver())
+    found = axis_of("weak").figures(handmade_run.folder, Size(1, 2))
+    assert isinstance(found, EnsembleFigures) and found.flops is not None
+    assert found.penalty == pytest.approx((0.9 / target) ** 5)
+    assert found.vflops_published == pytest.approx(found.flops * (0.9 / target) ** 5)
+    assert found.vflops == (found.flops if target == 0.8 else found.vflops_published)
+    assert found.quality_factor == 1
 
 
 def test_figures_of_a_run_have_time_factor_and_bytes(

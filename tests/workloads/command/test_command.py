@@ -20,6 +20,7 @@ from vflops.record.formats.job import Goal
 from vflops.record.formats.job_events import JobStarted
 from vflops.record.readout.contents import Contents
 from vflops.results.check.checking import check
+from vflops.results.figures import training_figures
 from vflops.results.score import figure_text
 from vflops.run import pipeline
 from vflops.run.observer import RunObserver
@@ -66,7 +67,10 @@ def test_an_error_of_zero_reaches_the_target_without_a_quality_factor(tmp_path: 
     assert score.complete and score.quality.is_met and score.speed is not None
     assert (score.quality.achieved, score.quality.penalty) == (0, None)
     assert score.speed.vflops is None and score.speed.vflops_capped == score.speed.flops
-    assert figure_text.factor(score.quality) == "unbounded for a value of 0; 1 if capped"
+    named = figure_text.factor(score.quality)
+    assert named == "1: the target was reached (unbounded for a value of 0 as published)"
+    figures = training_figures(score)
+    assert figures["vflops_published"].value is None
     findings = check(Contents(folder)).findings
     assert [finding.verdict for finding in findings if finding.rule == "goal"] == ["pass"]
 

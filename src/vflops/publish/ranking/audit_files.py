@@ -9,7 +9,7 @@ from pathlib import Path
 
 from vflops.errors import FolderError, UsageError
 from vflops.publish.ranking.bounded_fields import Name, Sentence
-from vflops.record.files.document import Data
+from vflops.record.files.document import Data, read_json
 from vflops.results.evidence.audit_record import AUDIT_FILE, AuditRecord
 
 MAX_AUDIT_BYTES = 8 << 20
@@ -52,20 +52,21 @@ def read_audits(folder: Path) -> Iterator[AuditFile | UnusableAudit]:
         try:
             yield AuditFile(path, place, _read(path))
         except FolderError as error:
-            reason = error.message.replace(str(path), AUDIT_FILE)
-            yield UnusableAudit(place=place, reason=reason)
+            yield UnusableAudit(place=place, reason=error.message)
 
 
 def _read(path: Path) -> AuditRecord:
+    """Return the audit; its errors do not name the folder, which only this machine has."""
     try:
         size = path.stat(follow_symlinks=False).st_size
     except OSError as error:
-        raise FolderError(f"cannot read {path}: {error.strerror or error}") from error
+        raise FolderError(f"cannot read {AUDIT_FILE}: {error.strerror or error}") from error
     if size > MAX_AUDIT_BYTES:
         raise FolderError(
-            f"{path} has {size >> 20} MiB, but the limit is {MAX_AUDIT_BYTES >> 20} MiB"
+            f"{AUDIT_FILE} has {size >> 20} MiB, but the limit is {MAX_AUDIT_BYTES >> 20} MiB"
         )
-    return AuditRecord.read(path)
+    name = Path(AUDIT_FILE)
+    return AuditRecord.parse(read_json(path, name), name)
 
 
 def _files(folder: Path, depth: int) -> Iterator[Path]:

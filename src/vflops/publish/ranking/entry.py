@@ -21,7 +21,7 @@ from vflops.publish.ranking.entry_audits import JoinedAudits
 from vflops.record.files.document import Data
 from vflops.record.formats.job import DataKind
 
-FORMAT = 10
+FORMAT = 11
 """The version of stored entries; submissions with older entries are read again."""
 
 
@@ -47,7 +47,11 @@ class Result(Data):
     data: DataKind
     unit: Literal["VFLOPS", "OPS"]
     score: Speed
-    """Valid FLOPS; for a search its operations per second, by which AIPerf ranks."""
+    """Valid FLOPS with a quality factor of at most 1, the figure ``vflops`` of ``results.figures``;
+    for a search its operations per second, by which AIPerf ranks."""
+    published: Speed | None = None
+    """VFLOPS as published, with a factor above 1 for quality above the target; None for a search,
+    and if the factor is infinite because an error is 0."""
     regulated: Speed | None = None
     """The regulated score of a search; None if it is not defined, because the error is 0."""
     time_s: Seconds

@@ -80,7 +80,7 @@ class RankingDocument(Document):
     schema_name: ClassVar[str] = "vflops.ranking"
 
     performance: Lists
-    """Ordered by ``score``: VFLOPS, or OPS of a search."""
+    """Ordered by ``score``: VFLOPS with a quality factor of at most 1, or OPS of a search."""
     energy: Lists
     """Results of the performance lists, ordered by ``per_watt``."""
     disputes: tuple[DisputedRun, ...] = ()

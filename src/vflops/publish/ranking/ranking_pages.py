@@ -123,6 +123,7 @@ def _page_data(ranking: Ranking, energy: Ranking) -> dict[str, Any]:
             "system": _string_column([entry.system for entry in entries]),
             "page": _string_column([system_id(entry) for entry in entries]),
             "score": [_rounded(result.score) for result in results],
+            "published": [_rounded(result.published) for result in results],
             "time_s": [_rounded(result.time_s) for result in results],
             "to_target_s": [_rounded(result.to_target_s) for result in results],
             "quality": [_rounded(result.quality, 4) for result in results],

@@ -18,6 +18,7 @@ from vflops.results.check.findings import Finding, Findings
 from vflops.results.check.rehearsal_rule import RULE as REHEARSAL_RULE
 from vflops.results.next_action import NextAction, next_action
 from vflops.results.roofline.analysis import Ceilings
+from vflops.results.score import search_text
 from vflops.results.score.score_file import Score
 from vflops.results.score.scoring import score
 from vflops.results.score.unscored import REHEARSAL, memory_text
@@ -41,7 +42,7 @@ class Reason:
 class Badge:
     """Whether a result counts."""
 
-    kind: Literal["valid", "not-valid", "open", "unfinished"]
+    kind: Literal["valid", "missed", "not-valid", "open", "unfinished"]
     label: str
     reasons: tuple[Reason, ...]
     more: int = 0
@@ -114,16 +115,22 @@ def _badge(contents: Contents, scored: Score, findings: Findings, rows: Sequence
         return Badge("not-valid", "Not valid", reasons, more)
     rules = Reason(f"all {findings.applying} rules of {findings.rule_set} that apply are met")
     comparable = [row for row in rows if row.order < Order.OPEN]
+    invalid = [search for search in scored.searches if not search.aiperf.valid]
+    if invalid:
+        texts = [search_text.aiperf_reason(search) for search in invalid]
+        return Badge("not-valid", "Not valid by AIPerf's rules", (*map(Reason, texts), rules))
     if rows and not comparable:
         why = Reason(f"not comparable with other runs: {rows[0].state}")
         return Badge("open", "Open", (rules, why))
-    missed = ", ".join(row.name for row in comparable if row.order == Order.MISSED)
-    notes = [Reason(f"the target was missed by {missed}")] if missed else []
+    notes: list[Reason] = []
     if load := unjudged_load(contents):
         notes.insert(0, Reason(load, advice("quiet", on)))
     if len(comparable) < len(rows):
         names = " and ".join(row.name for row in rows[len(comparable) :])
         notes.append(Reason(f"not comparable with other runs: {names}"))
+    missed = ", ".join(row.name for row in comparable if row.order == Order.MISSED)
+    if missed:
+        return Badge("missed", "Target missed", (Reason(f"by {missed}"), rules, *notes))
     return Badge("valid", "Valid", (rules, *notes))
 
 

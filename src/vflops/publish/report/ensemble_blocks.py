@@ -142,15 +142,16 @@ def _twins_note(ensemble: EnsembleScore) -> str:
 
 
 def _tiles(ensemble: EnsembleScore) -> list[Tile]:
-    ratio = f"({figure_text.number(ensemble.achieved)} / {figure_text.number(ensemble.target)})"
-    product = f"{figure_text.FACTOR} {figure_text.UNBOUNDED}"
-    if ensemble.penalty is not None:
-        product = f"FLOPS × {ensemble.penalty:.3g} = {ratio}^{ensemble.exponent}"
+    is_open, valid = ensemble.task == "open", ensemble.capped_vflops
+    product = f"FLOPS × {figure_text.FACTOR} {ensemble.factor:.3g}"
+    published = figure_text.published_flops(valid, ensemble.vflops)
     rows = [
         (
             figure_text.vflops_name(ensemble.task),
-            quantity(ensemble.vflops, "VFLOPS"),
-            figure_text.NOT_COMPARABLE if ensemble.task == "open" else product,
+            quantity(ensemble.vflops if is_open else valid, "VFLOPS"),
+            figure_text.NOT_COMPARABLE
+            if is_open
+            else "; ".join(filter(None, (product, published, f"n = {ensemble.exponent}"))),
         ),
         (
             "FLOPS",

@@ -217,6 +217,18 @@ def _utilisation_rows(trainings: Sequence[TrainingScore]) -> list[Row]:
     return [(name, [rows.get(name, "—") for rows in by_seed]) for name in names]
 
 
+def _vflops_text(training: TrainingScore) -> str:
+    """Return the VFLOPS; those of an open task follow the papers' equation."""
+    published = training.speed.vflops if training.speed else None
+    return quantity(published if training.task == "open" else training.capped_vflops, "VFLOPS")
+
+
+def _per_watt_text(training: TrainingScore) -> str:
+    is_open = training.task == "open"
+    per_watt = training.vflops_per_watt if is_open else training.capped_vflops_per_watt
+    return quantity(per_watt, "VFLOPS/W")
+
+
 def _speed_text(pick: str, unit: str) -> Callable[[TrainingScore], str]:
     def text(training: TrainingScore) -> str:
         value = getattr(training.speed, pick) if training.speed else None
@@ -226,8 +238,8 @@ def _speed_text(pick: str, unit: str) -> Callable[[TrainingScore], str]:
 
 
 _FIGURES: tuple[tuple[str, Callable[[TrainingScore], str]], ...] = (
-    ("VFLOPS", _speed_text("vflops", "VFLOPS")),
-    ("with the factor capped at 1", _speed_text("vflops_capped", "VFLOPS")),
+    ("VFLOPS", _vflops_text),
+    (f"VFLOPS {figure_text.AS_PUBLISHED}", _speed_text("vflops", "VFLOPS")),
     ("FLOPS of training", _speed_text("flops", "FLOPS")),
     ("FLOPS of evaluation", _speed_text("flops_evaluation", "FLOPS")),
     ("FLOPS over the wall time", _speed_text("flops_whole", "FLOPS")),
@@ -236,7 +248,7 @@ _FIGURES: tuple[tuple[str, Callable[[TrainingScore], str]], ...] = (
     ("time to quality", lambda t: figure_text.time_to_quality(t.quality)),
     ("speed", figure_text.throughput),
     ("MFU", lambda t: figure_text.mfu(t.mfu)),
-    ("VFLOPS/W", lambda t: quantity(t.vflops_per_watt, "VFLOPS/W")),
+    ("VFLOPS/W", _per_watt_text),
     ("mean power", lambda t: _power_text(t)),
     ("energy", lambda t: quantity(t.power.energy_j, "J")),
     ("epochs", lambda t: figure_text.number(t.epochs)),
@@ -250,9 +262,13 @@ _FIGURES: tuple[tuple[str, Callable[[TrainingScore], str]], ...] = (
 
 
 def _score_note(training: TrainingScore) -> str:
-    factor = training.quality.penalty
-    product = "" if factor is None else f"FLOPS × {figure_text.FACTOR} {factor:.3g}; "
-    return product + _exponent_and_rules(training)
+    factor, published = training.quality.factor, training.speed.vflops if training.speed else None
+    notes = [
+        "" if factor is None else f"FLOPS × {figure_text.FACTOR} {factor:.3g}",
+        figure_text.published_flops(training.capped_vflops, published),
+        _exponent_and_rules(training),
+    ]
+    return "; ".join(filter(None, notes))
 
 
 def _exponent_and_rules(training: TrainingScore) -> str:

@@ -20,6 +20,7 @@ from vflops.results.score.score_file import (
     RepeatScore,
     Score,
     SearchScore,
+    Spread,
     TrainingScore,
 )
 from vflops.results.task.task import TaskKind
@@ -84,7 +85,9 @@ def results(
     valid, and those that have not finished or begun. A rule is not met in ``failed_jobs``.
     """
     run = _Run(scored, models or {}, frozenset(failed_jobs))
-    means = {repeat.workload: repeat for repeat in scored.repeats if repeat.vflops is not None}
+    means = {
+        repeat.workload: repeat for repeat in scored.repeats if repeat.vflops_capped is not None
+    }
     single = [t for t in scored.trainings if t.model is None and t.workload not in means]
     scored_ensembles = {(ensemble.workload, ensemble.repeat) for ensemble in scored.ensembles}
     unscored_models: dict[tuple[str, int], list[TrainingScore]] = {}
@@ -170,29 +173,27 @@ def _training(run: _Run, training: TrainingScore) -> Result:
 
 
 def _speed(training: TrainingScore) -> Cell:
-    speed, factor = training.speed, training.quality.penalty
+    speed, valid = training.speed, training.capped_vflops
     if speed is None:
         return Cell("—", (figure_text.rules(training.work),))
     flops = quantity(speed.flops, "FLOPS")
     notes = [_share(training.mfu)]
     if training.unit is not None:
         notes.append(figure_text.rate(speed.units_per_s, f"{training.unit.name}/s"))
-    if speed.vflops is None or factor is None:
+    if valid is None:
         return Cell(flops, tuple(notes))
     if training.task == "open":
         return Cell(flops, (*notes, _OPEN_SPEED))
-    factors = _factors(flops, factor, speed.vflops_capped)
-    return Cell(quantity(speed.vflops, "VFLOPS"), (*factors, *notes))
+    factors = _factors(flops, training.quality.factor, valid, speed.vflops)
+    return Cell(quantity(valid, "VFLOPS"), (*factors, *notes))
 
 
-def _factors(flops: str, factor: float | None, capped: float | None) -> tuple[str, ...]:
-    """Return what VFLOPS are made of; with a factor above 1 also the capped VFLOPS."""
-    if factor is None:
-        return (f"{flops}; {figure_text.FACTOR} {figure_text.UNBOUNDED}",)
-    product = f"{flops} × {figure_text.FACTOR} {factor:.3g}"
-    if factor <= 1 or capped is None:
-        return (product,)
-    return (product, f"capped at 1: {quantity(capped, 'VFLOPS')}")
+def _factors(
+    flops: str, factor: float | None, capped: float | None, published: float | None
+) -> tuple[str, ...]:
+    """Return what VFLOPS are made of, and VFLOPS as published if they differ."""
+    product = "" if factor is None else f"{flops} × {figure_text.FACTOR} {factor:.3g}"
+    return tuple(filter(None, (product, figure_text.published_flops(capped, published))))
 
 
 def _share(mfu: MfuScore) -> str:
@@ -291,14 +292,25 @@ def _ensemble_mean(run: _Run, repeat: RepeatScore) -> Result:
 
 def _mean_speed(repeat: RepeatScore, share: str) -> Cell:
     if repeat.task == "open" and repeat.flops:
-        variation = f"coefficient of variation {percent(repeat.flops.variation)}"
-        return Cell(quantity(repeat.flops.mean, "FLOPS"), (variation, share, _OPEN_SPEED))
-    assert repeat.vflops is not None
-    flops = f"{quantity(repeat.flops.mean, 'FLOPS')}; " if repeat.flops else ""
-    notes = [f"{flops}coefficient of variation {percent(repeat.vflops.variation)}"]
-    if repeat.vflops_capped and repeat.vflops_capped.mean < repeat.vflops.mean:
-        notes.append(f"quality factor capped at 1: {quantity(repeat.vflops_capped.mean, 'VFLOPS')}")
-    return Cell(quantity(repeat.vflops.mean, "VFLOPS"), (*notes, share))
+        notes = _variation(repeat, repeat.flops, "FLOPS")
+        return Cell(quantity(repeat.flops.mean, "FLOPS"), (*notes, share, _OPEN_SPEED))
+    valid = repeat.vflops_capped
+    assert valid is not None
+    flops = quantity(repeat.flops.mean, "FLOPS") if repeat.flops else ""
+    factors = [
+        flops,
+        *_factors("", None, valid.mean, repeat.vflops.mean if repeat.vflops else None),
+    ]
+    notes = _variation(repeat, valid, "VFLOPS")
+    return Cell(quantity(valid.mean, "VFLOPS"), (*notes, "; ".join(filter(None, factors)), share))
+
+
+def _variation(repeat: RepeatScore, spread: Spread, unit: str) -> tuple[str, str]:
+    """Return the confidence interval of a mean over repeats, and their variation."""
+    return (
+        f"{figure_text.interval(spread, unit, repeat.complete)} confidence",
+        f"coefficient of variation {percent(spread.variation)}",
+    )
 
 
 def _mean_share(trainings: Sequence[TrainingScore]) -> str:
@@ -364,9 +376,12 @@ def _ensemble(run: _Run, ensemble: EnsembleScore) -> Result:
     single = single_models(ensemble)
     name = score_tables.ensemble_name(run.scored, ensemble.workload, ensemble.repeat)
     flops, share = quantity(ensemble.flops, "FLOPS"), f"a model: {_mean_share(base_models)}"
-    factors = _factors(flops, ensemble.penalty, ensemble.vflops_capped)
-    speed = Cell(quantity(ensemble.vflops, "VFLOPS"), (*factors, share))
-    if ensemble.task == "open":
+    valid = ensemble.capped_vflops
+    factors = _factors(flops, ensemble.factor, valid, ensemble.vflops)
+    speed = Cell(quantity(valid, "VFLOPS"), (*factors, share))
+    if valid is None:
+        speed = Cell(flops, (share,))
+    elif ensemble.task == "open":
         speed = Cell(flops, (share, _OPEN_SPEED))
     return Result(
         ensemble.workload,
@@ -429,8 +444,6 @@ def _at_the_end(search: SearchScore) -> tuple[str, ...]:
 
 def _aiperf_state(search: SearchScore) -> str:
     """Return whether AIPerf's rules are met, or the first that is not."""
-    reasons = search_text.aiperf_reasons(search)
-    if search.aiperf.valid or not reasons:
+    if search.aiperf.valid or not search_text.aiperf_reasons(search):
         return search_text.aiperf_line(search)
-    more = f", and {len(reasons) - 1} more" if len(reasons) > 1 else ""
-    return f"not valid by AIPerf's rules: {reasons[0]}{more}"
+    return f"not valid by AIPerf's rules: {search_text.aiperf_reason(search)}"

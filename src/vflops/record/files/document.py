@@ -80,18 +80,22 @@ class Document(Data):
             ) from error
 
 
-def read_json(path: Path) -> dict[str, Any]:
-    """Read a JSON object from ``path``, or raise ``FolderError`` with the file and the position."""
+def read_json(path: Path, name: Path | None = None) -> dict[str, Any]:
+    """Read a JSON object from ``path``, or raise ``FolderError`` with the file and the position.
+
+    The error names the file ``name``, by default ``path``.
+    """
+    name = name or path
     try:
         data = parse_json(read_bytes(path))
     except FileNotFoundError as error:
-        raise FolderError(f"{path} does not exist") from error
+        raise FolderError(f"{name} does not exist") from error
     except OSError as error:
-        raise FolderError(f"cannot read {path}: {error.strerror or error}") from error
+        raise FolderError(f"cannot read {name}: {error.strerror or error}") from error
     except ValueError as error:  # not JSON, not Unicode, nested too deeply, a key twice
-        raise FolderError(f"{path} is not JSON: {error}") from error
+        raise FolderError(f"{name} is not JSON: {error}") from error
     if not isinstance(data, dict):
-        raise FolderError(f"{path} contains a {type(data).__name__}, expected a JSON object")
+        raise FolderError(f"{name} contains a {type(data).__name__}, expected a JSON object")
     return data
 
 

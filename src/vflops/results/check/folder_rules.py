@@ -28,7 +28,7 @@ _FROM_OPERATIONS = frozenset(
     {
         *("ops", "ops_training", "ops_evaluation", "apc"),
         *("flops", "flops_evaluation", "flops_whole", "flops_epoch"),
-        *("vflops", "vflops_capped", "vflops_per_watt"),
+        *("vflops", "vflops_capped", "vflops_per_watt", "vflops_capped_per_watt"),
         *("ops_per_s", "last_ops_per_s", "ops_per_watt", "regulated", "last_regulated"),
     }
 )

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
+from vflops.metrics import mean
 from vflops.record.formats.job import JobRecord
 from vflops.record.installed_package import PackageRecord
 from vflops.record.readout.contents import Contents
@@ -20,7 +21,7 @@ from vflops.results.score.score_tables import repeat_line
 from vflops.results.score.scoring import score as run_score
 from vflops.results.task.closed_tasks import tasks
 from vflops.results.task.published_data import data_fault, recorded_years
-from vflops.units import count
+from vflops.units import count, quantity
 
 _NONE = Outcome("not applicable", "no workload of this benchmark was trained")
 _MAX_NAMED = 3
@@ -81,9 +82,14 @@ class PaperRules:
         )
 
     def check_target(self, contents: Contents) -> Outcome:
-        """Fail unless quality, target and exponent are as published."""
+        """Fail unless quality, target and exponent are as published; report VFLOPS as published."""
         published = "{0.quality} {0.target:g}, exponent {0.exponent}"
-        return self._all_jobs(contents, _target_fault, published.format)
+        outcome = self._all_jobs(contents, _target_fault, published.format)
+        texts = _published_vflops(contents, self.paper.workloads)
+        if outcome.verdict != "pass" or not texts:
+            return outcome
+        figures = f"VFLOPS {figure_text.AS_PUBLISHED}: {', '.join(texts)}"
+        return outcome._replace(evidence=f"{outcome.evidence}; {figures}")
 
     def check_published_data(self, contents: Contents) -> Outcome:
         """Fail unless all of the published data was used; name the years of climate data."""
@@ -238,6 +244,25 @@ def _epochs_fault(job: TrainedJob, published: Published) -> str | None:
     if not -EPOCH_ROUNDING <= done.epoch - published.epochs <= step + EPOCH_ROUNDING:
         return f"it ended after epoch {done.epoch:g}, but the paper requires {published.epochs}"
     return None
+
+
+def _published_vflops(contents: Contents, workloads: Collection[str]) -> list[str]:
+    """Return the VFLOPS by the papers' equation of each workload, as the mean of its repeats."""
+    scored = contents.once(run_score)
+    values: dict[str, list[float | None]] = {}
+    for ensemble in scored.ensembles:
+        values.setdefault(ensemble.workload, []).append(ensemble.vflops)
+    for training in scored.trainings:
+        if training.model is None:
+            valid = training.speed.vflops if training.speed else None
+            values.setdefault(training.workload, []).append(valid)
+    texts = []
+    for name in workloads:
+        known = [value for value in values.get(name, ()) if value is not None]
+        if known and len(known) == len(values[name]):
+            of = f" (mean of {len(known)})" if len(known) > 1 else ""
+            texts.append(f"{name} {quantity(mean(known), 'VFLOPS')}{of}")
+    return texts
 
 
 def _target_fault(job: TrainedJob, published: Published) -> str | None:

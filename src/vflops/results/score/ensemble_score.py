@@ -71,7 +71,8 @@ def _score(
     ops = sum(score.speed.ops_training for score in scores if score.speed)
     is_known = all(score.speed for score in scores) and window_s > 0
     rate = flops(ops=ops, time_s=window_s) if is_known else None
-    valid = None if rate is None or factor is None else rate * factor
+    published = None if rate is None or factor is None else rate * factor
+    capped = None if rate is None else rate * capped_factor(factor)
     window = (min(starts), end_s)
     nodes = node_scores(contents.folder, timeline, window, contents.telemetry)
     power = total_power(nodes, window_s)
@@ -120,15 +121,18 @@ def _score(
         flops_epoch=flops(ops=epoch[0], time_s=epoch[1]) if epoch else None,
         ops_epoch=epoch[0] if epoch else None,
         epoch_s=epoch[1] if epoch else None,
-        vflops=valid,
-        vflops_capped=None if rate is None else rate * capped_factor(factor),
+        vflops=published,
+        vflops_capped=capped,
         clock_corrected_s=timeline.corrected_s,
         clock_unknown=timeline.jobs_without_clock,
         nodes=nodes,
         power=power,
         vflops_per_watt=None
-        if valid is None
-        else vflops_per_watt(vflops=valid, power_w=power.power_w),
+        if published is None
+        else vflops_per_watt(vflops=published, power_w=power.power_w),
+        vflops_capped_per_watt=None
+        if capped is None
+        else vflops_per_watt(vflops=capped, power_w=power.power_w),
         utilisation=utilisation(nodes),
         nodes_named=node_outliers(members, job_nodes),
         twins=twins_score(planned, job_nodes),

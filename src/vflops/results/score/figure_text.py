@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from vflops.metrics.statistics import margin_of_mean
 from vflops.record.formats.job import DataKind, data_kind
 from vflops.record.formats.job_events import PHASES
 from vflops.results.score.node_outliers import NodesNamed
@@ -28,13 +29,16 @@ from vflops.units import count, percent, quantity, seconds
 NOT_REACHED = "not reached"
 NOT_MEASURED = "power not measured"
 FACTOR = "quality factor"
-"""The factor on FLOPS: below 1 if the target was missed, above 1 if it was exceeded."""
-CAPPED = "with the factor capped at 1"
+"""The factor on FLOPS: 1 if the target was reached, below 1 if it was missed."""
+AS_PUBLISHED = "as published"
+"""Marks the quality factor of the papers, which exceeds 1 above the target, and its VFLOPS."""
 UNBOUNDED = "unbounded"
-"""The quality factor of an error of 0."""
+"""The quality factor of an error of 0, as published."""
 OPEN_VFLOPS = "open VFLOPS"
 """The name of the VFLOPS of an open task."""
 NOT_COMPARABLE = "own task: not comparable"
+CONFIDENCE = 0.95
+"""The level of the confidence intervals of means over repeats."""
 _MAX_DIFFERENCES = 4
 """The number of differences from a profile that a line lists."""
 
@@ -68,47 +72,46 @@ def progress(training: TrainingScore) -> str:
 
 def speed(training: TrainingScore) -> str:
     """Return the equation FLOPS × quality factor = valid FLOPS; only FLOPS of an open task."""
-    measured, factor = training.speed, training.quality.penalty
-    if measured is None or training.quality.achieved is None:
+    measured, factor = training.speed, training.quality.factor
+    if measured is None or factor is None:
         return ""
-    return equation(measured.flops, factor, measured.vflops, measured.vflops_capped, training.task)
+    return equation(measured.flops, factor, training.capped_vflops, measured.vflops, training.task)
 
 
 def equation(
     flops: float | None,
-    factor: float | None,
-    vflops: float | None,
+    factor: float,
     capped: float | None,
+    published: float | None,
     task: TaskKind | None,
 ) -> str:
-    """Return FLOPS × quality factor = VFLOPS, and VFLOPS with the factor capped at 1."""
-    rate = quantity(flops, "FLOPS")
-    if task == "open" or (vflops is None and capped is None):  # of a rehearsal
-        return rate
-    if factor is None:
-        return f"{rate}; {FACTOR} {UNBOUNDED}: {quantity(capped, 'VFLOPS')} {CAPPED}"
-    return f"{rate} × {FACTOR} {factor:.3g} = {valid_flops(vflops, capped, task)}"
+    """Return FLOPS × quality factor = VFLOPS, with a factor of at most 1, and those as published.
 
-
-def vflops(training: TrainingScore) -> str:
-    """Return the valid FLOPS, or an empty text if they are not known."""
-    speed = training.speed
-    if speed is None or speed.vflops is None:
-        return ""
-    return valid_flops(speed.vflops, speed.vflops_capped, training.task)
-
-
-def valid_flops(vflops: float | None, capped: float | None, task: TaskKind | None) -> str:
-    """Return VFLOPS, and those with the factor capped at 1 if they differ.
-
-    Those of an open task are named as such, with their name in the unit.
+    Return only FLOPS of an open task, and of a rehearsal, which has no VFLOPS.
     """
-    text = quantity(vflops, "VFLOPS")
-    if vflops is not None and capped is not None and capped < vflops:
-        text += f" ({quantity(capped, 'VFLOPS')} {CAPPED})"
-    if task == "open" and vflops is not None:
-        return f"{quantity(vflops, '').strip()} {OPEN_VFLOPS} ({NOT_COMPARABLE})"
-    return text
+    rate = quantity(flops, "FLOPS")
+    if task == "open" or capped is None:
+        return rate
+    return f"{rate} × {FACTOR} {factor:.3g} = {valid_flops(capped, published)}"
+
+
+def valid_flops(capped: float | None, published: float | None) -> str:
+    """Return VFLOPS of a closed task, and those as published if they differ."""
+    text, note = quantity(capped, "VFLOPS"), published_flops(capped, published)
+    return f"{text} ({note})" if note else text
+
+
+def published_flops(capped: float | None, published: float | None) -> str:
+    """Return VFLOPS as published if they differ from the capped ones: ``51 as published``."""
+    if capped is None:
+        return ""
+    if published is None:
+        return f"{UNBOUNDED} {AS_PUBLISHED}"
+    shown, text = quantity(capped, "VFLOPS"), quantity(published, "VFLOPS")
+    if text == shown:
+        return ""
+    value, _, unit = text.partition(" ")
+    return f"{value if shown.endswith(f' {unit}') else text} {AS_PUBLISHED}"
 
 
 def vflops_name(task: TaskKind | None, suffix: str = "") -> str:
@@ -184,22 +187,16 @@ def factor(quality: QualityScore) -> str:
     if quality.achieved is None:
         return "no evaluation"
     if quality.penalty is None:
-        return f"{UNBOUNDED} for a value of {number(quality.achieved)}; 1 if capped"
+        value = number(quality.achieved)
+        return f"1: the target was reached ({UNBOUNDED} for a value of {value} {AS_PUBLISHED})"
     above, below = number(quality.achieved), f"{quality.target:g}"
     if quality.better == "lower":
         above, below = below, above
     formula = f"{quality.penalty:.4g} = ({above} / {below})^{quality.exponent}"
-    defined = ", as the paper defines it; 1 if capped" if quality.penalty > 1 else ""
-    return f"{formula}, {verdict(quality)}{defined}"
-
-
-def verdict(quality: QualityScore) -> str:
-    """Return whether the quality factor is a reward or a penalty."""
-    if quality.penalty is None or quality.penalty == 1:
-        return "neither a reward nor a penalty"
     if quality.penalty > 1:
-        return "a reward for quality above the target"
-    return "a penalty for quality below the target"
+        return f"1: the target was reached ({formula} {AS_PUBLISHED})"
+    missed = quality.penalty < 1
+    return f"{formula}, {'a penalty for quality below the target' if missed else 'at the target'}"
 
 
 def rules(work: WorkScore | None) -> str:
@@ -409,28 +406,44 @@ def budget(training: TrainingScore) -> str:
     return f"{seconds(training.wall_s)}: " + ", ".join(spent)
 
 
-def spread(score: Spread | None, unit: str | None) -> tuple[str, str]:
-    """Return mean and coefficient of variation over repeats."""
+def spread(score: Spread | None, unit: str | None, repeats: int) -> tuple[str, str]:
+    """Return the mean over ``repeats`` with its confidence interval, and their variation."""
     if score is None:
         return "—", "—"
-    mean = quantity(score.mean, unit) if unit else number(score.mean)
-    mean = seconds(score.mean) if unit == "s" else mean
-    return mean, percent(score.variation, digits=2)
+    mean, margin = (_value(value, unit) for value in (score.mean, _margin(score, repeats)))
+    return f"{mean} ± {margin}", percent(score.variation, digits=2)
+
+
+def interval(score: Spread, unit: str | None, repeats: int) -> str:
+    """Return how far the confidence interval of a mean extends: ``± 3 MFLOPS at 95 %``."""
+    return f"± {_value(_margin(score, repeats), unit)} at {percent(CONFIDENCE, digits=0)}"
+
+
+def _margin(score: Spread, repeats: int) -> float:
+    deviation = score.variation * abs(score.mean)
+    return margin_of_mean(deviation, repeats, level=CONFIDENCE)
+
+
+def _value(value: float, unit: str | None) -> str:
+    if unit == "s":
+        return seconds(value)
+    return quantity(value, unit) if unit else number(value)
 
 
 def mean_speed(repeat: RepeatScore) -> str:
-    """Return the mean of the valid FLOPS, which rankings use, and its variation.
+    """Return the mean of the valid FLOPS, which rankings use, with its interval and variation.
 
     For an open task, return the mean of FLOPS.
     """
-    score = repeat.flops if repeat.task == "open" else repeat.vflops
+    is_open = repeat.task == "open"
+    score, unit = (repeat.flops, "FLOPS") if is_open else (repeat.vflops_capped, "VFLOPS")
     if score is None:
         return f"no mean of {seeds(repeat)}"
-    capped = repeat.vflops_capped.mean if repeat.vflops_capped else None
-    mean = valid_flops(score.mean, capped, repeat.task)
-    if repeat.task == "open":
-        mean = quantity(score.mean, "FLOPS")
-    return f"{mean}, mean of {seeds(repeat)}, CV {percent(score.variation)}"
+    published = repeat.vflops.mean if repeat.vflops else None
+    note = "" if is_open else published_flops(score.mean, published)
+    mean = quantity(score.mean, unit) + (f" ({note})" if note else "")
+    around = f"{interval(score, unit, repeat.complete)} confidence"
+    return f"{mean}, mean of {seeds(repeat)}, {around}, CV {percent(score.variation)}"
 
 
 def seeds(repeat: RepeatScore) -> str:

@@ -6,6 +6,8 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import Field, SerializerFunctionWrapHandler, model_serializer
 
+from vflops.metrics.efficiency import vflops_per_watt
+from vflops.metrics.quality import capped_factor
 from vflops.metrics.summation import sum_in_order
 from vflops.record.files.document import Data, Document
 from vflops.record.formats.batch_ops import BatchOps
@@ -157,8 +159,8 @@ class QualityScore(Data):
     tested: float | None = None
     """Quality on the test set after training; None without a test set."""
     penalty: float | None
-    """The quality factor, (achieved / target)ⁿ; None without an evaluation, and if it is infinite
-    because an error is 0."""
+    """The quality factor as published, (achieved / target)ⁿ; None without an evaluation, and if it
+    is infinite because an error is 0."""
     penalty_capped: float | None = None
     """The quality factor, but at most 1."""
     time_to_quality_s: float | None
@@ -166,6 +168,11 @@ class QualityScore(Data):
     epochs_to_quality: float | None
     loss: LossScore | None = None
     """None if the quality does not follow from a loss."""
+
+    @property
+    def factor(self) -> float | None:
+        """The quality factor of headlines and rankings, at most 1; None without an evaluation."""
+        return None if self.achieved is None else capped_factor(self.penalty)
 
     @property
     def is_met(self) -> bool:
@@ -190,8 +197,11 @@ class SpeedScore(Data):
     flops_whole: float
     """All operations / ``wall_s``, including start-up and compilation."""
     vflops: float | None
+    """Equation 7, ``flops`` × the quality factor: the figure ``vflops_published`` of
+    ``results.figures``."""
     vflops_capped: float | None = None
-    """VFLOPS with a quality factor of at most 1."""
+    """``flops`` × the quality factor, but at most ``flops``: VFLOPS in headlines and rankings, the
+    figure ``vflops`` of ``results.figures``."""
     samples_timed: int | None = None
     """The trained samples without those whose steps compiled kernels, since ``work_s`` does not
     include these steps."""
@@ -343,6 +353,9 @@ class TrainingScore(Data):
     """The speed by the conventions for transformers; empty for other models."""
     power: PowerScore
     vflops_per_watt: float | None
+    """``speed.vflops``, as published, / the mean power."""
+    vflops_capped_per_watt: float | None = None
+    """``speed.vflops_capped`` / the mean power: VFLOPS per watt in headlines and rankings."""
     kernels: tuple[KernelTime, ...]
     shared: SharedScore | None = None
     """How ranks shared the model; None for a single rank."""
@@ -350,6 +363,21 @@ class TrainingScore(Data):
     """Whether its task is closed; ``Score.tasks`` has the details."""
     scale: ScaleScore | None = None
     """None for a base model, whose ensemble has a scale."""
+
+    @property
+    def capped_vflops(self) -> float | None:
+        """``speed.vflops_capped``, also in scores of versions that did not write it."""
+        if self.speed is None:
+            return None
+        is_older = self.quality.achieved is not None and self.quality.penalty_capped is None
+        return _capped_vflops(
+            self.speed.flops, self.speed.vflops, self.speed.vflops_capped, is_older=is_older
+        )
+
+    @property
+    def capped_vflops_per_watt(self) -> float | None:
+        """``vflops_capped_per_watt``, also in scores of versions that did not write it."""
+        return _per_watt(self.capped_vflops, self.vflops_capped_per_watt, self.power)
 
 
 class Spread(Data):
@@ -371,10 +399,11 @@ class RepeatScore(Data):
     quality: Spread | None
     flops: Spread | None
     vflops: Spread | None = None
-    """Rankings use the mean."""
+    """Of equation 7, as published."""
     epochs_to_quality: Spread | None
     """None unless every complete repeat reached the target."""
     vflops_capped: Spread | None = None
+    """With a quality factor of at most 1; rankings use the mean."""
     time_to_quality_s: Spread | None = None
     """None unless every complete repeat reached the target."""
     task: TaskKind | None = None
@@ -609,8 +638,9 @@ class EnsembleScore(Data):
     epoch_s: float | None = None
     """The epoch time of the slowest model; None without ``flops_epoch``."""
     vflops: float | None
+    """Equation 7, ``flops`` × the quality factor, as published."""
     vflops_capped: float | None = None
-    """VFLOPS with a quality factor of at most 1."""
+    """``flops`` × the quality factor, but at most ``flops``: VFLOPS in headlines and rankings."""
     clock_corrected_s: float = 0.0
     """The largest clock correction behind the window and the starts."""
     clock_unknown: tuple[int, ...] = ()
@@ -619,6 +649,9 @@ class EnsembleScore(Data):
     power: PowerScore = PowerScore()
     """The power of all nodes: their energy while they trained / the window."""
     vflops_per_watt: float | None = None
+    """``vflops``, as published, / the mean power."""
+    vflops_capped_per_watt: float | None = None
+    """``vflops_capped`` / the mean power: VFLOPS per watt in headlines and rankings."""
     utilisation: float | None = None
     """The mean utilisation of all accelerators, in %; None if not recorded."""
     nodes_named: NodesNamed | None = None
@@ -637,9 +670,45 @@ class EnsembleScore(Data):
     epochs_to_quality: float | None = None
 
     @property
+    def factor(self) -> float:
+        """The quality factor of headlines and rankings, at most 1."""
+        return capped_factor(self.penalty)
+
+    @property
     def is_met(self) -> bool:
         """Whether the combined predictions reached the target."""
         return self.penalty is None or self.penalty >= 1
+
+    @property
+    def capped_vflops(self) -> float | None:
+        """``vflops_capped``, also in scores of versions that did not write it."""
+        is_older = self.penalty_capped is None
+        return _capped_vflops(self.flops, self.vflops, self.vflops_capped, is_older=is_older)
+
+    @property
+    def capped_vflops_per_watt(self) -> float | None:
+        """``vflops_capped_per_watt``, also in scores of versions that did not write it."""
+        return _per_watt(self.capped_vflops, self.vflops_capped_per_watt, self.power)
+
+
+def _capped_vflops(
+    flops: float | None, vflops: float | None, capped: float | None, *, is_older: bool
+) -> float | None:
+    """Return ``capped``, or its value if the score is of a version that did not write it.
+
+    FLOPS times a factor of at most 1 are exactly the smaller of FLOPS and VFLOPS. If such a score
+    has no VFLOPS, its factor was infinite. A rehearsal has none of these figures.
+    """
+    if capped is not None or not is_older or flops is None:
+        return capped
+    return flops if vflops is None else min(flops, vflops)
+
+
+def _per_watt(capped: float | None, recorded: float | None, power: PowerScore) -> float | None:
+    """Return ``recorded``; for an older version, the capped VFLOPS / the mean power."""
+    if recorded is not None or capped is None:
+        return recorded
+    return vflops_per_watt(vflops=capped, power_w=power.power_w)
 
 
 class Score(Document):

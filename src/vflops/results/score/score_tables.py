@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import partial
 
 from vflops.metrics import mean
 from vflops.record.formats.measurement import Measurement
@@ -18,16 +19,19 @@ from vflops.results.score.score_file import (
     ScaleScore,
     Score,
     SearchScore,
-    SpeedScore,
     TrainingScore,
     WorkScore,
 )
-from vflops.results.task.task import TaskKind
 from vflops.units import count, percent, quantity, seconds
 
 CEILINGS = ("benchmark", "case", "precision", "median", "spread", "caveat")
 MODELS = ("model", "rules", "forward", "training", "bound here")
-REPEATS = ("figure", "mean", "variation", "of")
+REPEATS = (
+    "figure",
+    f"mean ± ({percent(figure_text.CONFIDENCE, digits=0)})",
+    "variation",
+    "of",
+)
 _NAMED_OPERATORS = 5
 """How many operators that are not counted are listed by name in the terminal."""
 TWINS = "a diagnostic of the nodes, not a result"
@@ -59,7 +63,7 @@ def ensemble_rows(ensemble: EnsembleScore) -> list[tuple[str, str]]:
         (figure_text.vflops_name(ensemble.task, "/W"), _per_watt(ensemble)),
         ("clocks", _clocks(ensemble)),
     ]
-    rows.insert(*_vflops_row(ensemble, ensemble.task, after=5 + bool(ensemble.loss)))
+    rows.insert(*_vflops_row(ensemble, ensemble.vflops, after=5 + bool(ensemble.loss)))
     if ensemble.utilisation is not None:
         rows.append(("utilisation", f"{ensemble.utilisation:.1f} % of the accelerators' time"))
     if ensemble.nodes_named is not None:
@@ -112,9 +116,9 @@ def ensemble_line(score: Score, ensemble: EnsembleScore) -> str:
         f"({single_models(ensemble)}), {_short_loss(ensemble)}"
         + figure_text.equation(
             ensemble.flops,
-            ensemble.penalty,
+            ensemble.factor,
+            ensemble.capped_vflops,
             ensemble.vflops,
-            ensemble.vflops_capped,
             ensemble.task,
         )
         + _together_reached(ensemble)
@@ -132,20 +136,21 @@ def _together_reached(ensemble: EnsembleScore) -> str:
 
 
 def _ensemble_factor(ensemble: EnsembleScore) -> str:
-    if ensemble.penalty is None:
-        return f"{figure_text.UNBOUNDED}; 1 if capped"
-    factor = f"{ensemble.penalty:.4g}, n = {ensemble.exponent}"
-    return f"{factor}; 1 if capped" if ensemble.penalty > 1 else factor
+    factor = f"{ensemble.factor:.4g}, n = {ensemble.exponent}"
+    if ensemble.penalty == ensemble.factor:
+        return factor
+    published = figure_text.UNBOUNDED if ensemble.penalty is None else f"{ensemble.penalty:.4g}"
+    return f"{factor} ({published} {figure_text.AS_PUBLISHED})"
 
 
 def _vflops_row(
-    scored: SpeedScore | EnsembleScore, task: TaskKind | None, after: int
+    scored: TrainingScore | EnsembleScore, published: float | None, after: int
 ) -> tuple[int, tuple[str, str]]:
     """Return the position and the row of VFLOPS: first, or after other rows for an open task."""
-    name = figure_text.vflops_name(task)
-    if task != "open":
-        return 0, (name, figure_text.valid_flops(scored.vflops, scored.vflops_capped, task))
-    return after, (name, f"{quantity(scored.vflops, 'VFLOPS')} ({figure_text.NOT_COMPARABLE})")
+    name = figure_text.vflops_name(scored.task)
+    if scored.task != "open":
+        return 0, (name, figure_text.valid_flops(scored.capped_vflops, published))
+    return after, (name, f"{quantity(published, 'VFLOPS')} ({figure_text.NOT_COMPARABLE})")
 
 
 def task_lines(score: Score) -> list[str]:
@@ -176,7 +181,7 @@ def training_rows(training: TrainingScore) -> list[tuple[str, str]]:
         (figure_text.FACTOR, figure_text.factor(quality)),
     ]
     if speed is not None:
-        results.insert(*_vflops_row(speed, training.task, after=len(results)))
+        results.insert(*_vflops_row(training, speed.vflops, after=len(results)))
     rows += [
         *results,
         *_work_rows(training.work),
@@ -244,7 +249,9 @@ def repeat_line(repeat: RepeatScore) -> str:
     varied = f"; coefficients of variation: {', '.join(known)}" if known else ""
     repeated = figure_text.repeated(repeat)
     reached = f"{repeat.reached} of {repeat.planned} {repeated}s reached the target{varied}"
-    return reached if repeat.vflops is None else f"{figure_text.mean_speed(repeat)}; {reached}"
+    return (
+        reached if repeat.vflops_capped is None else f"{figure_text.mean_speed(repeat)}; {reached}"
+    )
 
 
 def repeat_title(repeat: RepeatScore) -> str:
@@ -255,23 +262,23 @@ def repeat_title(repeat: RepeatScore) -> str:
 
 def repeat_rows(repeat: RepeatScore) -> list[tuple[str, ...]]:
     """Return the variation over seeds, one row per figure with the columns of ``REPEATS``."""
+    spread = partial(figure_text.spread, repeats=repeat.complete)
     ended = f"{repeat.complete} of {repeat.planned} {figure_text.repeated(repeat)}s"
     reached = f"{repeat.reached} of {repeat.complete} reached the target"
     rows = [
-        ("time to quality", *figure_text.spread(repeat.time_to_quality_s, "s"), reached),
-        ("FLOPS", *figure_text.spread(repeat.flops, "FLOPS"), ended),
-        ("quality", *figure_text.spread(repeat.quality, None), ended),
-        ("epochs to quality", *figure_text.spread(repeat.epochs_to_quality, None), reached),
+        ("time to quality", *spread(repeat.time_to_quality_s, "s"), reached),
+        ("FLOPS", *spread(repeat.flops, "FLOPS"), ended),
+        ("quality", *spread(repeat.quality, None), ended),
+        ("epochs to quality", *spread(repeat.epochs_to_quality, None), reached),
     ]
-    valid = (
-        figure_text.vflops_name(repeat.task),
-        *figure_text.spread(repeat.vflops, "VFLOPS"),
-        ended,
-    )
+    published = spread(repeat.vflops, "VFLOPS")
     if repeat.task == "open":
-        return [*rows, valid]
-    capped = figure_text.spread(repeat.vflops_capped, "VFLOPS")
-    return [valid, ("VFLOPS, capped", *capped, ended), *rows]
+        return [*rows, (figure_text.OPEN_VFLOPS, *published, ended)]
+    return [
+        ("VFLOPS", *spread(repeat.vflops_capped, "VFLOPS"), ended),
+        (f"VFLOPS {figure_text.AS_PUBLISHED}", *published, ended),
+        *rows,
+    ]
 
 
 def ceiling_rows(score: Score) -> list[tuple[str, ...]]:
@@ -343,10 +350,11 @@ def model_rows(score: Score) -> list[tuple[str, ...]]:
 
 
 def _per_watt(scored: TrainingScore | EnsembleScore) -> str:
-    if scored.vflops_per_watt is None:
+    is_open = scored.task == "open"
+    per_watt = scored.vflops_per_watt if is_open else scored.capped_vflops_per_watt
+    if per_watt is None:
         return f"— {figure_text.power(scored.power)}"
-    figure = quantity(scored.vflops_per_watt, "VFLOPS/W")
-    return f"{figure} at {figure_text.power(scored.power)}"
+    return f"{quantity(per_watt, 'VFLOPS/W')} at {figure_text.power(scored.power)}"
 
 
 def _clocks(ensemble: EnsembleScore) -> str:

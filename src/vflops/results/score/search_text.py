@@ -91,6 +91,14 @@ def aiperf_reasons(search: SearchScore) -> tuple[str, ...]:
     return (*search.aiperf.reasons, *fixed)
 
 
+def aiperf_reason(search: SearchScore) -> str:
+    """Return the first reason why a search is not valid by AIPerf's rules, and how many follow."""
+    reasons = aiperf_reasons(search)
+    if not reasons:
+        return "the search is not a valid result"
+    return reasons[0] + (f", and {len(reasons) - 1} more" if len(reasons) > 1 else "")
+
+
 def architectures(search: SearchScore) -> str:
     """Return the number of different architectures, which several candidates may share."""
     return count(len({candidate.digest for candidate in search.candidates}), "architecture")

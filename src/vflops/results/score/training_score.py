@@ -26,6 +26,7 @@ from vflops.results.score.node_power import jobs_sharing_meters
 from vflops.results.score.parallelism import parallelism_score
 from vflops.results.score.scale_score import scale_score
 from vflops.results.score.score_file import (
+    PowerScore,
     QualityScore,
     SpeedScore,
     TrainingScore,
@@ -91,14 +92,17 @@ def _score(contents: Contents, trained: TrainedJob, shared_with: tuple[int, ...]
         mfu=utilisation,
         conventions=convention_scores(trained, graph, utilisation),
         power=power,
-        vflops_per_watt=vflops_per_watt(vflops=speed.vflops, power_w=power.power_w)
-        if speed and speed.vflops is not None
-        else None,
+        vflops_per_watt=_per_watt(speed.vflops if speed else None, power),
+        vflops_capped_per_watt=_per_watt(speed.vflops_capped if speed else None, power),
         kernels=trained.kernels,
         shared=parallelism_score(contents, trained),
         task=contents.once(tasks)[record.job].kind,
         scale=scale_score(trained, work) if record.bag is None else None,
     )
+
+
+def _per_watt(vflops: float | None, power: PowerScore) -> float | None:
+    return None if vflops is None else vflops_per_watt(vflops=vflops, power_w=power.power_w)
 
 
 def job_work(contents: Contents, record: JobRecord) -> WorkScore | None:

@@ -13,6 +13,7 @@ from vflops.units import quantity
 REHEARSAL = "rehearsal: ranks shared devices, so its speeds are no measurement and have no score"
 """What readers of a rehearsal's figures must know."""
 _VALID_FLOPS = {"vflops": None, "vflops_capped": None}
+_PER_WATT = {"vflops_per_watt": None, "vflops_capped_per_watt": None}
 
 
 def is_rehearsal(contents: Contents) -> bool:
@@ -55,12 +56,12 @@ def unscored(score: Score) -> Score:
         training.model_copy(
             update={
                 "speed": training.speed and training.speed.model_copy(update=_VALID_FLOPS),
-                "vflops_per_watt": None,
+                **_PER_WATT,
             }
         )
         for training in score.trainings
     )
-    per_watt: dict[str, Any] = {**_VALID_FLOPS, "vflops_per_watt": None}
+    per_watt: dict[str, Any] = {**_VALID_FLOPS, **_PER_WATT}
     searches = (
         search.model_copy(
             update={

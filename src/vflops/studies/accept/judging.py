@@ -89,7 +89,7 @@ def _judge_figure(
 ) -> Iterator[JudgedFigure]:
     """Yield the verdict on one figure at every place, and on the spread between places."""
     entries = [run.figures.get(promised.name) for run in runs]
-    reason = _missing_reason(promised, runs, entries)
+    reason = _promised_uncapped(reference, promised) or _missing_reason(promised, runs, entries)
     if reason is not None:
         yield _judged(reference, promised, None, None, reason)
         return
@@ -102,8 +102,28 @@ def _judge_figure(
         judged.append(_judged(reference, promised, shown, repeats))
     yield from judged
     if promised.node_spread is not None and (len(judged) > 1 or reference.judgement.nodes > 1):
-        runs = min((repeats_of(found, place).runs for place in places), default=0)
-        yield _judge_spread(reference, promised, promised.node_spread, judged, runs)
+        fewest = min((repeats_of(found, place).runs for place in places), default=0)
+        yield _judge_spread(reference, promised, promised.node_spread, judged, fewest)
+
+
+def _promised_uncapped(reference: Reference, promised: PromisedFigure) -> str | None:
+    """Return why VFLOPS, or VFLOPS per watt, are promised by the formula of the papers.
+
+    Its quality factor may exceed 1, that of a run may not: a machine with exactly the promised
+    FLOPS would be rejected. None if the figure is another one, or can be reached.
+    """
+    subject, _, key = promised.name.rpartition(".")
+    if key not in ("vflops", "vflops_per_watt"):
+        return None
+    figures = {figure.name: figure for figure in reference.figure}
+    flops, valid = figures.get(f"{subject}.flops"), figures.get(f"{subject}.vflops")
+    if flops is None or valid is None or valid.promised <= flops.promised:
+        return None
+    return (
+        "promised before the quality factor was capped at 1: more VFLOPS than FLOPS are promised"
+        f" for {subject}; write the reference again, or promise at most its FLOPS, and VFLOPS per"
+        " watt by the same ratio"
+    )
 
 
 def _missing_reason(

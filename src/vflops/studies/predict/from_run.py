@@ -97,7 +97,7 @@ def _add_training(inputs: RunInputs, contents: Contents, training: TrainingScore
     quality = training.quality
     to_target = f"{source}: to the target"
     inputs.add("training.epochs", quality.epochs_to_quality, to_target, not_reached)
-    inputs.add("training.quality_factor", quality.penalty, source, "no finite factor")
+    inputs.add("training.quality_factor", quality.factor, source, "no evaluation")
     power, devices = training.power, job.devices
     watts = None if power.power_w is None else power.power_w / devices
     parts = ", ".join(power.includes)

@@ -102,7 +102,7 @@ class TrainingInputs(Section):
     """Samples per epoch."""
     epochs: _Positive = None
     quality_factor: Annotated[float, Field(ge=0)] | None = None
-    """(quality / target)ⁿ of the whole ensemble."""
+    """(quality / target)ⁿ of the whole ensemble; above 1, it counts as 1."""
 
 
 class TrainInputs(Section):

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from vflops.config.parallel import ParallelSettings
 from vflops.errors import UsageError
-from vflops.metrics import system_scale
+from vflops.metrics import capped_factor, system_scale
 from vflops.metrics.training_time import training_steps, training_time_s
 from vflops.studies.predict import step_time as step_times
 from vflops.studies.predict.exchange_time import Group, Link, missing_input
@@ -64,7 +64,7 @@ def predict(inputs: Inputs, models: int, ranks: int) -> Prediction:
     if inputs.step.ops_per_sample and batch:
         flops = accelerators * batch * inputs.step.ops_per_sample / step.total_s
     if flops is not None and training.quality_factor is not None and not reason:
-        vflops = flops * training.quality_factor
+        vflops = flops * capped_factor(training.quality_factor)
     if training.samples and training.epochs and batch and not reason:
         steps = training_steps(
             epochs=training.epochs, samples=training.samples, batch_size=batch * ranks

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from vflops.counting.conventions import EXECUTED_CONVENTION, convention
 from vflops.counting.count import count
 from vflops.metrics import flops, mean
-from vflops.metrics.quality import finite_quality_factor
+from vflops.metrics.quality import capped_factor, finite_quality_factor
 from vflops.record.folder import RunFolder
 from vflops.record.formats.graph import Graph
 from vflops.record.formats.job_events import Exchanged, FrameworkCounted
@@ -18,6 +18,7 @@ from vflops.record.readout.trained_job import TrainedJob
 from vflops.results.score.ensemble_score import epoch_work, training_window_s
 from vflops.results.score.node_usage import NodeUsage, node_usage
 from vflops.results.score.score_file import EnsembleScore, Score, TrainingScore
+from vflops.results.task.task import TaskKind
 from vflops.studies.scale.axis import checks_failed
 from vflops.studies.scale.point_figures import CeilingFigure, EnsembleFigures
 from vflops.studies.scale.scale_result import Size
@@ -31,13 +32,9 @@ def ensemble_figures(folder: RunFolder, size: Size) -> EnsembleFigures:
     else:
         repeats = [_single_model_repeat(contents, training) for training in scored.trainings]
     rates = [repeat.flops for repeat in repeats if repeat.flops is not None]
-    factors = [r.quality_factor for r in repeats if r.quality_factor is not None]
-    known, weighted = len(rates) == len(repeats), len(factors) == len(repeats)
-    valid = (
-        [rate * factor for rate, factor in zip(rates, factors, strict=True)]
-        if known and weighted
-        else []
-    )
+    known = len(rates) == len(repeats)
+    published = _mean_of_known([repeat.published for repeat in repeats])
+    task: TaskKind = "open" if any(t.task == "open" for t in scored.trainings) else "closed"
     speeds = [training.speed.samples_per_s for training in scored.trainings if training.speed]
     sent = _sent_per_s(contents, scored.trainings, [repeat.window_s for repeat in repeats])
     return EnsembleFigures(
@@ -51,10 +48,14 @@ def ensemble_figures(folder: RunFolder, size: Size) -> EnsembleFigures:
         flops_epoch=_mean_of_known([repeat.flops_epoch for repeat in repeats]),
         flops_least=min(rates) if known else None,
         flops_most=max(rates) if known else None,
-        vflops=mean(valid) if valid else None,
+        vflops=published
+        if task == "open"
+        else _mean_of_known([repeat.capped for repeat in repeats]),
+        vflops_published=published,
         quality=mean([repeat.quality for repeat in repeats]),
         quality_alone=mean([repeat.alone for repeat in repeats]),
-        penalty=mean(factors) if weighted else None,
+        quality_factor=mean([capped_factor(repeat.penalty) for repeat in repeats]),
+        penalty=_mean_of_known([repeat.penalty for repeat in repeats]),
         time_to_quality_s=_time_to_quality(scored.trainings),
         samples_per_s=mean(speeds) if len(speeds) == len(scored.trainings) else None,
         unit=scored.trainings[0].unit,
@@ -63,7 +64,7 @@ def ensemble_figures(folder: RunFolder, size: Size) -> EnsembleFigures:
         sent_far_b_per_s=sent and sent.far,
         kernels=next((training.kernels for training in scored.trainings if training.kernels), ()),
         ceilings=tuple(_ceilings(scored, contents.graphs)),
-        task="open" if any(t.task == "open" for t in scored.trainings) else "closed",
+        task=task,
         **_of_the_framework(contents),
         emulated=next(
             (training.emulated for training in scored.trainings if training.emulated), None
@@ -96,10 +97,23 @@ class _Repeat(NamedTuple):
     window_s: float
     flops: float | None
     flops_epoch: float | None
-    quality_factor: float | None
+    penalty: float | None
+    """The quality factor as published; None if it is infinite."""
     quality: float
     alone: float
     partial: bool = False
+
+    @property
+    def capped(self) -> float | None:
+        """VFLOPS with a quality factor of at most 1."""
+        return None if self.flops is None else self.flops * capped_factor(self.penalty)
+
+    @property
+    def published(self) -> float | None:
+        """VFLOPS as published."""
+        if self.flops is None or self.penalty is None:
+            return None
+        return self.flops * self.penalty
 
 
 def _ensemble_repeat(score: EnsembleScore) -> _Repeat:

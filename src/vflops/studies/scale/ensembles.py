@@ -172,14 +172,14 @@ class Ensembles(Axis):
             rows = [row._replace(series="FLOPS") for row in speed]
             epoch = self.rows(scale, lambda f: f.flops_epoch)
             rows += [row._replace(series="FLOPS of an epoch") for row in epoch]
-            rows += [row._replace(series="VFLOPS") for row in valid]
+            rows += [row._replace(series=scale.vflops_name) for row in valid]
             drawn = scale_charts.lines([*rows, *ideal], across, "FLOPS, VFLOPS", form=SI)
             speeds = [Curve("flops", f"FLOPS and {scale.vflops_name}", drawn)]
         else:
             drawn = scale_charts.lines([*speed, *ideal], across, "FLOPS", form=SI)
             ideal = scale_charts.ideal(scale, "valid", max(across.ticks or (1,)))
-            capped = scale_charts.lines([*valid, *ideal], across, "VFLOPS", form=SI)
-            speeds = [Curve("flops", "FLOPS", drawn), Curve("vflops", scale.vflops_name, capped)]
+            weighted = scale_charts.lines([*valid, *ideal], across, "VFLOPS", form=SI)
+            speeds = [Curve("flops", "FLOPS", drawn), Curve("vflops", scale.vflops_name, weighted)]
         return [*speeds, self._efficiency_curve(scale, across), shown]
 
     def _efficiency_curve(self, scale: Scale, across: HorizontalAxis) -> Curve:
@@ -221,7 +221,8 @@ class Ensembles(Axis):
             " operations of all models divided by that time. Of an epoch: operations of an epoch"
             " divided by its training time, without evaluations and compilation (equations 4"
             " and 6). Efficiency: FLOPS (VFLOPS) per slot"
-            f" relative to {base}. Quality: that of the ensemble; alone: the mean of single models."
+            f" relative to {base}. VFLOPS: FLOPS × quality factor, which is at most 1."
+            " Quality: that of the ensemble; alone: the mean of single models."
             f"{self._speed_note} If a point was repeated, figures are means.{scale.open_note}"
         )
 

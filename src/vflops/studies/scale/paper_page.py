@@ -44,8 +44,8 @@ class PagePoint(NamedTuple):
 
 
 def write_paper_page(study: PaperStudy) -> None:
-    """Write the page with all points that are complete so far."""
-    results = list(study.results())
+    """Write the page with all points that are complete so far; VFLOPS are as published."""
+    results = [(part, scale.as_published()) for part, scale in study.results()]
     figures = []
     for figure in study.paper.figures:
         own = [(part, scale) for part, scale in results if part.figure is figure]

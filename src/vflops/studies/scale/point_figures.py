@@ -74,12 +74,18 @@ class EnsembleFigures(Figures):
     flops_most: float | None
     """The maximum over the repeats."""
     vflops: float | None
+    """FLOPS × the quality factor, which is at most 1; as published if the task is open."""
+    vflops_published: float | None = None
+    """FLOPS × the quality factor as published; None if it is infinite, and in files of older
+    versions, whose ``vflops`` are as published."""
     quality: float
     """The quality of the ensemble."""
     quality_alone: float
     """The mean quality of single models."""
+    quality_factor: float | None = None
+    """The quality factor, at most 1; None in files of older versions."""
     penalty: float | None = None
-    """The quality factor, (quality / target)ⁿ."""
+    """The quality factor as published, (quality / target)ⁿ; None if it is infinite."""
     time_to_quality_s: float | None = None
     """The time until the last single model reached the target; None if one never did."""
     samples_per_s: float | None = None

@@ -46,7 +46,7 @@ class Precisions(Variants):
         return (
             number(figures.quality),
             signed(figures.quality_change),
-            number_or_dash(figures.penalty),
+            number_or_dash(figures.quality_factor),
             quantity(figures.flops, "FLOPS"),
             quantity(figures.vflops, "VFLOPS"),
             times(figures.speedup),
@@ -60,9 +60,9 @@ class Precisions(Variants):
         speed = scale_charts.grouped_bars(self._speedups(scale), f"speed relative to {self._first}")
         picture = scale_charts.stacked(speed, self._quality_chart(scale, across))
         factor = scale_charts.lines(
-            self.rows(scale, lambda f: f.penalty),
+            self.rows(scale, lambda f: f.quality_factor),
             across,
-            "(quality / target)ⁿ",
+            "(quality / target)ⁿ, at most 1",
             target=("at the target:", 1.0),
         )
         return [

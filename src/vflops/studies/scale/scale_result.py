@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import ClassVar, Literal, NamedTuple, TypeVar
 
-from pydantic import Field
+from pydantic import Field, PrivateAttr
 
 from vflops.metrics import weak_efficiency
 from vflops.record.files.document import Data, Document
-from vflops.results.score.figure_text import vflops_name
+from vflops.results.score.figure_text import AS_PUBLISHED, vflops_name
 from vflops.studies.scale.point_figures import EnsembleFigures, Figures, SearchFigures
 
 Kind = Literal[
@@ -126,6 +126,8 @@ class Scale(Document):
     """Statistics of groups of points, if points are runs of the same kind."""
     rehearsal: bool = False
     """Whether the ranks of all points shared devices, so that speeds are no measurement."""
+    _is_as_published: bool = PrivateAttr(default=False)
+    """Whether VFLOPS are those of the papers; see ``as_published``."""
 
     @property
     def complete(self) -> bool:
@@ -156,7 +158,8 @@ class Scale(Document):
     @property
     def vflops_name(self) -> str:
         """The name of VFLOPS, which says so if a point has an open task."""
-        return vflops_name("open" if self._has_open_task else "closed")
+        name = vflops_name("open" if self._has_open_task else "closed")
+        return f"{name} {AS_PUBLISHED}" if self._is_as_published else name
 
     @property
     def open_note(self) -> str:
@@ -206,6 +209,13 @@ class Scale(Document):
         value: float | None = getattr(figures, figure) if figures and not figures.partial else None
         return None if value is None else value * slots / base.size.slots
 
+    def as_published(self) -> Scale:
+        """Return a copy with VFLOPS by the formula of the papers, to compare with their figures."""
+        points = tuple(map(_as_published, self.points))
+        copy = self.model_copy(update={"points": points}).with_efficiency()
+        copy._is_as_published = True
+        return copy
+
     def with_efficiency(self) -> Scale:
         """Return a copy in which complete points are compared with the base of their variant.
 
@@ -219,6 +229,13 @@ class Scale(Document):
             others = {p.size: p.figures for p in self.points if p.variant == first}
             points = [_with_speedup(p, others.get(p.size._replace(variant=first))) for p in points]
         return self.model_copy(update={"points": tuple(points)})
+
+
+def _as_published(point: Point) -> Point:
+    if not isinstance(point.figures, EnsembleFigures):
+        return point
+    figures = point.figures.model_copy(update={"vflops": point.figures.vflops_published})
+    return point.model_copy(update={"figures": figures})
 
 
 def _with_efficiency(point: Point, base: Point) -> Point:

@@ -139,7 +139,8 @@ class Variants(Ensembles):
         return (
             "FLOPS: operations of all models, divided by the time from the first step of the first"
             " model to the end of the last model’s training. VFLOPS: FLOPS × quality factor,"
-            " (quality / target)ⁿ, so that a loss of quality lowers the score. Speed-up: FLOPS"
+            " (quality / target)ⁿ but at most 1, so that missing the target lowers the score."
+            " Speed-up: FLOPS"
             f" relative to {self._first} at the same size. Efficiency: FLOPS per slot relative to"
             f" the smallest size of the same variant.{scale.open_note} {self._quality_note}"
         )

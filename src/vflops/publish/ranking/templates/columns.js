@@ -11,18 +11,22 @@ const apartValue = reader(DATA.apart);
 
 const PREFIXES = [[1e18, "E"], [1e15, "P"], [1e12, "T"], [1e9, "G"], [1e6, "M"], [1e3, "k"]];
 
+// A number as it will be shown, so that 999,999 W are 1.00 MW and 0.9996 s are 1 s.
+const rounded = (number) => Number(number.toPrecision(3));
+
 function quantity(number, unit) {
   if (number === null) return "—";
-  const [scale, prefix] = PREFIXES.find(([scale]) => number >= scale) || [1, ""];
-  const shown = number ? (number / scale).toPrecision(3) : "0";
-  return `${shown.includes("e") ? (number / scale).toExponential(2) : shown} ${prefix}${unit}`.trim();
+  const [scale, prefix] = PREFIXES.find(([scale]) => rounded(number) >= scale) || [1, ""];
+  const scaled = number / scale;
+  const shown = rounded(scaled) < 1 ? String(rounded(scaled)) : scaled.toPrecision(3);
+  return `${shown.includes("e") ? scaled.toExponential(2) : shown} ${prefix}${unit}`.trim();
 }
 
 // The same format as on all other pages: 12.4 ms, 3.2 s, 4 min 05 s.
 function duration(seconds) {
   if (seconds === null) return "—";
-  if (seconds < 1) return `${Number((1e3 * seconds).toPrecision(3))} ms`;
-  if (seconds < 60) return `${Number(seconds.toPrecision(3))} s`;
+  if (rounded(seconds) < 1) return `${rounded(1e3 * seconds)} ms`;
+  if (rounded(seconds) < 60) return `${rounded(seconds)} s`;
   const whole = Math.round(seconds);
   return `${Math.trunc(whole / 60)} min ${String(whole % 60).padStart(2, "0")} s`;
 }
@@ -46,6 +50,7 @@ const COLUMNS = [
   { key: "source", title: () => "source", kind: "word source", show: (row) => value("source", row), first: 1 },
   { key: "system", title: () => "system", kind: "name", show: (row) => value("system", row), href: (row) => `systems/${value("page", row)}.html`, first: 1 },
   { key: "score", title: (unit) => unit, kind: "n score", show: (row, unit) => quantity(value("score", row), unit), first: -1 },
+  { key: "published", only: "VFLOPS", title: () => "as published", kind: "n", show: (row) => (value("published", row) === null ? "unbounded" : quantity(value("published", row), "")), first: -1 },
   { key: "regulated", only: "OPS", title: () => "regulated score", kind: "n", show: regulated, first: -1 },
   { key: "time_s", title: () => "time", kind: "n", show: (row) => duration(value("time_s", row)), first: 1 },
   { key: "to_target_s", title: () => "to target", kind: "n", show: (row) => duration(value("to_target_s", row)), first: 1 },
@@ -67,7 +72,7 @@ const ENERGY_COLUMNS = [
   { key: "method", title: () => "measured by", kind: "word", show: (row) => plain(value("method", row)), first: 1 },
   { key: "score", title: (unit) => unit, kind: "n", show: (row, unit) => quantity(value("score", row), unit), first: -1 },
   { key: "rank", title: () => "# by performance", kind: "n", show: (row) => value("rank", row), first: 1 },
-  ...named("regulated", "time_s", "quality", "ranks", "efficiency", "tally", "day"),
+  ...named("published", "regulated", "time_s", "quality", "ranks", "efficiency", "tally", "day"),
 ];
 const WITHOUT_COLUMNS = [
   ...named("source", "system"),
