@@ -303,7 +303,7 @@ def run_side_by_side(
 
     If there are too few slots and the settings allow it, the jobs run in several waves.
     """
-    from vflops.launch.controller import Controller, JobProgress, no_observer
+    from vflops.launch.controller import Controller, JobProgress
     from vflops.launch.factory import launcher, launcher_class
     from vflops.launch.node_check.recorder import NodeRecorder
     from vflops.launch.nodes import waves
@@ -311,7 +311,7 @@ def run_side_by_side(
     settings = folder.record.settings
     ops = None if records[0].worker else ops_per_sample(folder, records[0])
     job_observer = workload(records[0].workload).observer
-    observe = no_observer if job_observer is None else import_object(job_observer)
+    observe = (lambda record: None) if job_observer is None else import_object(job_observer)
     progress_list: list[JobProgress] = []
     here = launcher_class(settings.launch.on).is_this_machine
     recorder = None if here else NodeRecorder(folder, events, observer.note)

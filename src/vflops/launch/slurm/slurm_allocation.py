@@ -50,6 +50,7 @@ class AllocationScheduler(SlurmScheduler):
 
     def submit(self, request: Request) -> str:
         """Start the script in a new session and return its name."""
+        self.expect_change()
         job, nodes = self.allocation.job_id, self.allocation.nodes
         if request.nodes > len(nodes):
             raise UsageError(
@@ -89,8 +90,7 @@ class AllocationScheduler(SlurmScheduler):
         script = intent.name.partition(".")[0]
         return script if self._status_of(script).state == "running" else None
 
-    def look(self, ids: Sequence[str]) -> dict[str, JobStatus]:
-        """Return the status of each script; as this is cheap, the interval stays short."""
+    def _query(self, ids: Sequence[str]) -> dict[str, JobStatus]:
         return {script: self._status_of(script) for script in ids}
 
     def cancel(self, ids: Sequence[str]) -> None:
