@@ -31,10 +31,10 @@ def followed(run: HandmadeSearch, notes: list[Note]) -> JobProgress:
     standing = JobProgress(
         run.records[0], state="running", location="2 cores", observer=observer(run.records[0])
     )
-    standing("worker", {"worker": 0, "left_s": 100.0, "clock": None})
+    standing.take("worker", {"worker": 0, "left_s": 100.0, "clock": None})
     for at_s, kind, data in notes:
         phases = {"start-up": 7.0, "training": at_s - 5}
-        standing(kind, {**data, "phases": phases} if "samples" in data else data)
+        standing.take(kind, {**data, "phases": phases} if "samples" in data else data)
     return standing
 
 
@@ -67,10 +67,10 @@ def test_samples_of_a_resumed_candidate_are_charged_once(run: HandmadeSearch) ->
     standing = followed(run, notes)
     assert isinstance(standing.observer, WorkerProgress)
     before = standing.observer.ops
-    standing("worker", {"worker": 0, "left_s": 60.0, "clock": None})
+    standing.take("worker", {"worker": 0, "left_s": 60.0, "clock": None})
     for _, kind, data in notes[1:]:
         phases = {"start-up": 7.0, "training": 1.0}
-        standing(kind, {**data, "phases": phases} if "samples" in data else data)
+        standing.take(kind, {**data, "phases": phases} if "samples" in data else data)
     assert standing.observer.ops == before == 32_000
     assert standing.observer.elapsed_s == pytest.approx(40 + 6)
 

@@ -84,10 +84,6 @@ class Launcher(ABC):
         return False
 
     @classmethod
-    def check_layout(cls, nodes: Sequence[Node], ranks: int) -> None:
-        """Raise UsageError if a model of ``ranks`` ranks cannot be laid out on these nodes."""
-
-    @classmethod
     def nodes_to_check(cls, nodes: int | None, site: SiteSettings) -> tuple[int, Mapping[str, str]]:
         """Return how many of ``nodes`` nodes a preflight can check, and why it cannot the others.
 

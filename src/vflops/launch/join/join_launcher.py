@@ -37,7 +37,6 @@ from vflops.launch.join.join_files import (
 from vflops.launch.join.node_sizes import NodeSizes, sizes_of_run
 from vflops.launch.launcher import Ending, How, Launcher
 from vflops.launch.node_clock import serve_clock
-from vflops.launch.node_layout import NodeLayout
 from vflops.launch.placement import Node
 from vflops.launch.sizing import sized, this_machine
 from vflops.record.files import atomic
@@ -129,11 +128,6 @@ class JoinLauncher(Launcher):
     def nodes_reserved(cls) -> bool:
         """Return True: whoever starts the nodes has reserved them."""
         return True
-
-    @classmethod
-    def check_layout(cls, nodes: Sequence[Node], ranks: int) -> None:
-        """Raise UsageError if a model would have different numbers of ranks on its nodes."""
-        NodeLayout(ranks, min(node.slots for node in nodes))
 
     @classmethod
     @contextmanager

@@ -81,11 +81,6 @@ class SlurmLauncher(Launcher):
         return current_allocation() is not None
 
     @classmethod
-    def check_layout(cls, nodes: Sequence[Node], ranks: int) -> None:
-        """Raise UsageError if a model would have different numbers of ranks on its nodes."""
-        NodeLayout(ranks, min(node.slots for node in nodes))
-
-    @classmethod
     def nodes_to_check(cls, nodes: int | None, site: SiteSettings) -> tuple[int, Mapping[str, str]]:
         """Return how many nodes can be checked, and which of those requested are unusable."""
         require_slurm()

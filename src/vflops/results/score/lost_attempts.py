@@ -16,7 +16,7 @@ LOST = ("lost", "job", "node", "reason", "costs")
 
 def lost_rows(contents: Contents) -> list[tuple[str, ...]]:
     """Return a row for each lost attempt; if there are many, for the first ones."""
-    rows = []
+    rows: list[tuple[str, ...]] = []
     for event in contents.history.events("job-lost")[:MANY]:
         with suppress(FolderError):  # `vflops check` reports an invalid event
             lost = event.payload(JobLost)
