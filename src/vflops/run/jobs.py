@@ -344,8 +344,11 @@ def run_side_by_side(
 
 def _log_hint(folder: RunFolder, job: int) -> str:
     """Return a hint that names the newest output of the job's agent or its script."""
-    logs = [*folder.job_file(job).parent.glob("*.log"), *folder.path.glob("allocation-*.log")]
-    written = [path for path in logs if path.stat().st_size]
+    own = folder.job_file(job).parent.glob("*.log")
+    steps = folder.path.glob(f"allocation-*.steps/{job}-*.log")
+    shared = folder.path.glob("allocation-*.log")
+    written = [path for path in (*own, *steps) if path.stat().st_size]
+    written = written or [path for path in shared if path.stat().st_size]
     if not written:
         return f"nothing was written to {folder.path}: does the job see this folder?"
     return f"see the log: {max(written, key=lambda path: path.stat().st_mtime)}"

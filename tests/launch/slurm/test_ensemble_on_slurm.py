@@ -512,6 +512,20 @@ def test_cancelling_a_run_in_an_allocation_keeps_the_allocation(
     other.wait(timeout=30)
 
 
+@pytest.mark.cluster
+def test_the_jobs_of_a_cancelled_allocation_are_given_up(
+    slurm: SlurmBench, tmp_path: Path, allocation: str
+) -> None:
+    process = started(tmp_path, "--models", "2", epochs=100)
+    folder = wait_for(tmp_path, "checkpoint", 1, 2)
+    slurm.run("scancel", allocation)
+    ended(process, tmp_path, 3)
+    given_up = folder.history().events("job-given-up")
+    assert [event.data["job"] for event in given_up] == [1, 2]
+    words = f"it was cancelled; held allocation {allocation}: CANCELLED"
+    assert all(event.data["reason"].startswith(words) for event in given_up)
+
+
 def test_an_allocation_that_is_too_small_is_refused(
     slurm: SlurmBench, tmp_path: Path, allocation: str
 ) -> None:

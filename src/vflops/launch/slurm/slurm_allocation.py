@@ -8,6 +8,7 @@ import signal
 import subprocess
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 from vflops.errors import RunFailed, UsageError
@@ -114,9 +115,13 @@ class AllocationScheduler(SlurmScheduler):
                 return JobStatus("running", nodes, None)
         except SchedulerUnavailable as error:
             return JobStatus("running", nodes, error.message)
-        ended = "COMPLETED" if code == 0 else "FAILED"
-        text = f"{ended}, exit code {code}" if code else ended
-        return JobStatus("ended", nodes, text, ended_by="completion" if code == 0 else "failure")
+        if code == 0:
+            return JobStatus("ended", nodes, "COMPLETED", ended_by="completion")
+        (whole,) = super()._query([self.allocation.job_id]).values()
+        if whole.state == "ended" and whole.ended_by is not None:
+            return replace(whole, nodes=nodes)  # for example its time limit
+        text = f"FAILED, exit code {code}" if code else "FAILED"
+        return JobStatus("ended", nodes, text, ended_by="failure")
 
     def _signal(self, name: str) -> None:
         outage = Outage(NAME, limit_s=CANCEL_LIMIT_S, hint="cancel again when SLURM answers")
