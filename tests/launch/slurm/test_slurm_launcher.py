@@ -412,7 +412,7 @@ def test_how_a_job_ended(
     assert jobs.ending(1).how == how
 
 
-def test_lost_nodes_are_looked_for_every_ten_seconds_and_after_a_change(
+def test_lost_nodes_are_looked_for_every_ten_seconds_and_not_blamed_for_later_jobs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     queue, asked, now_s = Queue(), list[list[str]](), 1000.0
@@ -420,20 +420,23 @@ def test_lost_nodes_are_looked_for_every_ten_seconds_and_after_a_change(
 
     def down_nodes(nodes: Collection[str]) -> dict[str, str]:
         asked.append(list(nodes))
-        return {}
+        return {"n2": "n2 is down"}
 
     monkeypatch.setattr(queue, "down_nodes", down_nodes)
+    monkeypatch.setattr(queue, "interval_s", 7.0)
     jobs = jobs_of(tmp_path, "together", queue, jobs=2)
     jobs.start({1: 3, 2: 3})
-    for _ in range(11):
-        jobs.active_jobs()
+    for _ in range(21):
+        assert [*jobs.active_jobs()] == [1]
         now_s += 1
-    assert asked == [["n1", "n2"]] * 2
+    assert asked == [["n1", "n2"]] * 3
+    assert jobs.ending(2) == Ending(reason="slurm: node n2 is down", suspects=["n2"])
     queue.status = JobStatus("ended", queue.status.nodes, "FAILED")
+    now_s += 7
     jobs.active_jobs()
     jobs.start({1: 2, 2: 2})
     queue.status = JobStatus("running", queue.status.nodes, None)
-    for _ in range(5):
-        jobs.active_jobs()
-        now_s += 1
-    assert len(asked) == 3  # at once, as they may run on other nodes
+    assert [*jobs.active_jobs()] == [1, 2]  # the node may be back: it was not asked about since
+    assert len(asked) == 3
+    now_s += 10
+    assert [*jobs.active_jobs()] == [1]

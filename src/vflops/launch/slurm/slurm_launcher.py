@@ -143,9 +143,8 @@ class SlurmLauncher(Launcher):
         self._looked_s = float("-inf")
         self._running_since_s: dict[str, float] = {}
         self._all_nodes: dict[str, tuple[str, ...]] = {}
-        self._lost_nodes: dict[str, str] = {}
-        self._checked: set[tuple[str, str]] = set()
-        self._checked_s = float("-inf")
+        self._lost_nodes: dict[tuple[str, str], str] = {}
+        self._nodes_asked_s = float("-inf")
         self._restarts: dict[tuple[int, str], int] = {}
 
     @property
@@ -219,7 +218,7 @@ class SlurmLauncher(Launcher):
         if time.monotonic() - self._looked_s >= min(self._scheduler.interval_s, _LONGEST_S):
             self._statuses = self._scheduler.look(self._submissions.ids)
             self._looked_s = time.monotonic()
-            self._find_lost_nodes()
+        self._find_lost_nodes()
         statuses = {job: self._status(job) for job in self._submitted}
         return [
             job
@@ -232,22 +231,28 @@ class SlurmLauncher(Launcher):
 
         If slurmctld is silent, sinfo blocks for long, so the time counts from its end.
         """
+        if time.monotonic() - self._nodes_asked_s < _LONGEST_S:
+            return
         running = {
             (record.id, node)
             for job, record in self._submitted.items()
             if (status := self._status(job)) is not None and status.state == "running"
             for node in self._nodes(job)
         }
-        if running == self._checked and time.monotonic() - self._checked_s < _LONGEST_S:
+        if not running:
+            self._lost_nodes = {}
             return
-        nodes = sorted({node for _, node in running})
-        self._lost_nodes = self._scheduler.down_nodes(nodes) if nodes else {}
-        self._checked, self._checked_s = running, time.monotonic()
+        down = self._scheduler.down_nodes(sorted({node for _, node in running}))
+        self._lost_nodes = {(native, node): down[node] for native, node in running if node in down}
+        self._nodes_asked_s = time.monotonic()
 
     def _lost_nodes_of(self, job: int) -> dict[str, str]:
         """Return those nodes of the job that are down, with what the scheduler says about each."""
-        lost = self._lost_nodes
-        return {node: lost[node] for node in self._nodes(job) if node in lost}
+        record, lost = self._submitted.get(job), self._lost_nodes
+        if record is None or not lost:
+            return {}
+        pairs = [(record.id, node) for node in self._nodes(job)]
+        return {pair[1]: lost[pair] for pair in pairs if pair in lost}
 
     def location(self, job: int) -> str:
         """Return the job's nodes, or what the job waits for."""
