@@ -120,6 +120,8 @@ class AllocationScheduler(SlurmScheduler):
         (whole,) = super()._query([self.allocation.job_id]).values()
         if whole.state == "ended" and whole.ended_by is not None:
             return replace(whole, nodes=nodes)  # for example its time limit
+        if whole.state == "running" and whole.reason is not None:  # it is ending
+            return JobStatus("running", nodes, whole.reason)
         text = f"FAILED, exit code {code}" if code else "FAILED"
         return JobStatus("ended", nodes, text, ended_by="failure")
 
