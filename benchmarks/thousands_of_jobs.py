@@ -113,10 +113,6 @@ class SequentialJobs(Launcher):
         """Return the same for all jobs."""
         return "core 0"
 
-    def exit_reason(self, job: int) -> str | None:
-        """Return None: a job that fails ends the benchmark."""
-        return None
-
     def stop(self) -> None:
         """Do nothing: no job is active."""
 

@@ -240,6 +240,8 @@ class SignalCounter:
     def __init__(self) -> None:
         self.count = 0
         self.why = ""
+        self.warned = False
+        """Whether one of them was a scheduler's warning before the time limit."""
         self._number, self._at_s = 0, 0.0
         self._before: dict[int, Any] = {}
         self._unlimited = unlimited()
@@ -259,6 +261,7 @@ class SignalCounter:
         # `timeout` and some schedulers signal both the process and its group.
         repeated = number == self._number and now_s - self._at_s < _ONE_SIGNAL_S
         self._number, self._at_s = number, now_s
+        self.warned = self.warned or number == signal.SIGUSR1
         if repeated and number != signal.SIGINT:
             return
         self.count += 1

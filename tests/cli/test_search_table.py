@@ -78,7 +78,7 @@ def test_samples_of_a_resumed_candidate_are_charged_once(run: HandmadeSearch) ->
 def test_a_line_that_cannot_be_read_is_passed_over(run: HandmadeSearch) -> None:
     standing = followed(run, one_worker(run)[:3])
     assert isinstance(standing.observer, WorkerProgress)
-    standing.observer.take("evaluation", evaluated(2, 0.9))  # without its phases
+    standing.observer("evaluation", evaluated(2, 0.9))  # without its phases
     assert standing.observer.best == 0.6
 
 

@@ -103,7 +103,7 @@ def test_the_rank_that_made_the_others_fail_is_the_cause(tmp_path: Path) -> None
     )
     ranks = LocalRanks([sys.executable, "-c", code], 2, tmp_path, {})
     transport = "RuntimeError: [gloo/transport/tcp/pair.cc:547] Connection reset by peer"
-    RankFailure(0, "error", transport, "see the traceback", 3, "n1").write(tmp_path)
+    RankFailure(0, "lost-peer", transport, "see the traceback", 3, "n1").write(tmp_path)
     watch(ranks, tmp_path, lambda kind, data: None)
     found = attempt._failure(tmp_path, 2, SINGLE_NODE, {0: 3, 1: -6})
     last = "first | the table is broken"
@@ -123,24 +123,23 @@ def test_ranks_that_wait_for_one_that_wants_a_restart_are_ended_soon(tmp_path: P
         watch(processes, folder, lambda *_: None, restarts=partial(restart_needed, folder))
         assert time.monotonic() - began_s < 10
         # The library of communication aborts a process that lost a rank.
-        RankFailure(0, "killed", "was killed by SIGABRT").write(folder)
+        RankFailure(0, "aborted", "was killed by SIGABRT").write(folder)
         found = attempt._failure(folder, 2, SINGLE_NODE, {0: -6})
         assert isinstance(found, RestartNeeded) and found.exit_code == 5
 
 
 def test_causes_come_before_consequences(tmp_path: Path) -> None:
     lost = "RuntimeError: Connection closed by peer [127.0.0.1]:29500"
-    RankFailure(0, "error", lost).write(tmp_path)
+    RankFailure(0, "lost-peer", lost).write(tmp_path)
     first = root_cause(tmp_path)
     assert first is not None and first.rank == 0 and first.is_consequence
-    RankFailure(1, "error", "ValueError: bad label", node="n2").write(tmp_path)
-    assert [found.text for found in [root_cause(tmp_path)] if found] == [
-        "rank 1 on n2: ValueError: bad label"
-    ]
     # The library of communication aborts a process that lost a rank.
-    (tmp_path / "rank-2.log").write_text("terminate called: NCCL watchdog timeout\n")
-    RankFailure(2, "killed", "was killed by SIGABRT").write(tmp_path)
-    assert [found.rank for found in [root_cause(tmp_path)] if found] == [1]
+    RankFailure(2, "aborted", "was killed by SIGABRT").write(tmp_path)
+    assert [found.rank for found in [root_cause(tmp_path)] if found] == [2]
+    # A rank's own error, whatever it mentions.
+    own = "RunFailed: Connection reset by peer: NCCL_SOCKET_IFNAME names no interface"
+    RankFailure(1, "error", own, node="n2").write(tmp_path)
+    assert [found.text for found in [root_cause(tmp_path)] if found] == [f"rank 1 on n2: {own}"]
     RankFailure(3, "killed", "was killed by SIGKILL").write(tmp_path)
     assert [found.rank for found in [root_cause(tmp_path)] if found] == [3]
     RankFailure(4, "hung", "hangs").write(tmp_path)

@@ -28,9 +28,10 @@ from vflops.config.launch import LaunchSettings
 from vflops.config.profiles import tiny
 from vflops.errors import Interrupted, RunFailed
 from vflops.launch import agent, controller
+from vflops.launch.agent_report import AgentReport
 from vflops.launch.controller import Controller, JobProgress
 from vflops.launch.job_history import attempt_histories
-from vflops.launch.launcher import Launcher
+from vflops.launch.launcher import Ending, How, Launcher
 from vflops.launch.placement import Node
 from vflops.launch.rank_failures import RankFailure
 from vflops.record.files.lock import is_locked
@@ -52,6 +53,8 @@ class FakeLauncher(Launcher):
         self.invisible: str | None = None
         self.shown: set[str] = set()
         self.elsewhere: set[int] = set()
+        self.how: How = "fault"
+        self.report: AgentReport | None = None
 
     @classmethod
     def nodes(cls, settings: LaunchSettings, device: str) -> list[Node]:
@@ -71,8 +74,9 @@ class FakeLauncher(Launcher):
     def location(self, job: int) -> str:
         return f"node {job}"
 
-    def exit_reason(self, job: int) -> str | None:
-        return "a test ended it"
+    def ending(self, job: int) -> Ending:
+        how: How = "elsewhere" if job in self.elsewhere else self.how
+        return Ending(how, "a test ended it", self.report, [f"node {job}"])
 
     def stop(self) -> None:
         self.stopped = True
@@ -80,12 +84,6 @@ class FakeLauncher(Launcher):
 
     def invisible_reason(self, job: int) -> str | None:
         return self.invisible
-
-    def suspects(self, job: int) -> Collection[str]:
-        return [f"node {job}"]
-
-    def running_elsewhere(self, job: int) -> bool:
-        return job in self.elsewhere
 
     def attempt(self, job: int, *kinds: str) -> None:
         """Claim a folder for an attempt at the job, and write these events."""
@@ -362,7 +360,8 @@ def test_the_nodes_of_all_ranks_that_may_hang_are_suspects(
     monkeypatch.setattr(controller, "_POLL_S", 0.0)
     folder, _ = run_of(tmp_path)
     launcher = FakeLauncher(folder)
-    monkeypatch.setattr(launcher, "suspects", lambda job: ["n1", "n2", "n3"])
+    suspected = Ending(suspects=["n1", "n2", "n3"])
+    monkeypatch.setattr(launcher, "ending", lambda job: suspected)
     script: list[Callable[[], None]] = [
         partial(launcher.attempt, 1, "checkpoint"),
         lambda: cause.write(folder.attempt_folder(1, 0)),

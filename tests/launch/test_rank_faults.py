@@ -15,6 +15,7 @@ from tests.support.rank_faults import Fault, attempt, is_right, prepared
         ("start-up", "exception", 0),
         ("compilation", "kill", 1),
         ("training", "memory", 0),
+        ("training", "kill", 0),  # the other rank fails in its backward pass
         ("evaluation", "exception", 1),
         ("checkpointing", "kill", 0),
     ],

@@ -587,7 +587,7 @@ def test_a_script_does_not_count_a_worker_that_restarts_without_a_candidate(
     first = text.index("with_retries() {")
     function = text[first : text.index("\n}\n", first) + 3]
     script = f"""
-codes=({" ".join(map(str, codes))}); started=0; stop=nothing; run=nothing; jobs=1
+codes=({" ".join(map(str, codes))}); started=0; stop=nothing; run=nothing; jobs=1; steps={tmp_path}
 sleep() {{ :; }}
 step() {{ return ${{codes[$((started++))]}}; }}
 {function}
@@ -596,6 +596,42 @@ echo "$? after $started"
 """
     done = subprocess.run(["bash"], input=script, capture_output=True, text=True, check=True)
     assert done.stdout.strip() == expected, done.stderr
+
+
+@pytest.mark.parametrize(
+    ("states", "started"),
+    [
+        ("mixed allocated", 3),
+        ("allocated draining", 1),
+        ("down*", 1),
+        ("mixed*", 1),
+        ("", 3),  # SLURM does not answer
+    ],
+)
+def test_a_script_does_not_retry_a_step_on_a_node_that_is_drained_or_down(
+    tmp_path: Path, states: str, started: int
+) -> None:
+    text = allocation_script(
+        request(tmp_path, SiteSettings(), nodes=3), tmp_path / "run", [Step(1, 1, 2, 1, 3)]
+    )
+    names = next(line for line in text.splitlines() if line.startswith("names()"))
+    unusable = next(line for line in text.splitlines() if line.startswith("stop="))
+    first = text.index("with_retries() {")
+    function = text[first : text.index("\n}\n", first) + 3]
+    script = f"""
+nodes=(n1 n2 n3); run=nothing; jobs=1; steps={tmp_path}; started=0
+{names}
+{unusable}
+sinfo() {{ [ "$2" = --nodes=n2,n3 ] && printf '%s\\n' {states}; }}
+sleep() {{ :; }}
+step() {{ ((++started)); return 3; }}
+{function}
+with_retries 1 1 2 1 3 >&2
+echo "$? after $started"
+"""
+    done = subprocess.run(["bash"], input=script, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == f"3 after {started}", done.stderr
+    assert len(list(tmp_path.glob("1-*.log"))) == started
 
 
 def test_nodes_that_slurm_has_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

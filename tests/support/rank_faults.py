@@ -22,6 +22,7 @@ from typing import Literal
 from tests.support.train_runs import planned
 from vflops.launch.agent_report import AgentReport
 from vflops.launch.job_script import AGENT
+from vflops.record.files.strict_json import parse_json
 from vflops.record.folder import RunFolder
 
 Fault = Literal["exception", "memory", "kill"]
@@ -75,6 +76,8 @@ class Ended:
     took_s: float
     outcome: str
     cause: str
+    others: frozenset[str] = frozenset()
+    """The kinds of failure that the other ranks reported."""
 
 
 def prepared(place: Path, phase: str) -> RunFolder:
@@ -119,8 +122,10 @@ def attempt(place: Path, folder: RunFolder, phase: str, fault: Fault, faulty: in
     took_s = time.time() - float((copy.parent / "fault").read_text())
     reports = [line for line in done.stderr.splitlines() if line.startswith("{")]
     report = AgentReport.model_validate_json(reports[-1])
+    reported = copy.glob(f"jobs/1/*/rank-{1 - faulty}.error.json")
+    others = {parse_json(path.read_bytes())["kind"] for path in reported}
     shutil.rmtree(copy.parent)
-    return Ended(took_s, report.outcome, report.message)
+    return Ended(took_s, report.outcome, report.message, frozenset(others))
 
 
 def is_right(ended: Ended, fault: Fault, faulty: int) -> bool:
@@ -128,7 +133,8 @@ def is_right(ended: Ended, fault: Fault, faulty: int) -> bool:
     named = ended.cause.startswith(f"rank {faulty} on ")
     said = SAID[fault] in ended.cause
     expected = "killed" if fault == "kill" else "failed"
-    return named and said and ended.outcome == expected and ended.took_s < LIMIT_S
+    blamed = ended.others <= {"lost-peer"}
+    return named and said and blamed and ended.outcome == expected and ended.took_s < LIMIT_S
 
 
 def main(repeats: int) -> int:

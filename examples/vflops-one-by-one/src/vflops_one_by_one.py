@@ -6,7 +6,7 @@ import subprocess
 from collections.abc import Collection, Mapping, Sequence
 
 from vflops.config.launch import LaunchSettings
-from vflops.launch.launcher import Launcher
+from vflops.launch.launcher import Ending, Launcher
 from vflops.launch.placement import Node
 from vflops.launch.sizing import local_node
 from vflops.python_start import module_command
@@ -49,10 +49,10 @@ class OneByOne(Launcher):
         """Return that the job has the machine, or waits for it."""
         return "this machine" if job in self.active_jobs() else "waiting for its turn"
 
-    def exit_reason(self, job: int) -> str | None:
+    def ending(self, job: int) -> Ending:
         """Return the exit code of the agent if it was the last one."""
         code = self._agent.poll() if self._agent is not None and job == self._job else None
-        return None if code is None else f"its agent ended with code {code}"
+        return Ending(reason=None if code is None else f"its agent ended with code {code}")
 
     def stop(self) -> None:
         """Ask the agent to write a checkpoint and end."""

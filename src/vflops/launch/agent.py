@@ -18,7 +18,7 @@ from vflops.data.staging import stage_attempt
 from vflops.errors import Interrupted, VflopsError
 from vflops.launch import core_binding
 from vflops.launch.agent_report import AgentReport, Outcome
-from vflops.launch.attempt import RankKilled, run_job
+from vflops.launch.attempt import RankKilled, TimeLimitNear, run_job
 from vflops.launch.core_binding import Topology
 from vflops.launch.hang_watch import RankHung
 from vflops.launch.job_script import (
@@ -71,7 +71,7 @@ def main(run: str, job: str) -> int:
     except Interrupted as error:
         if folder.ended(record.job):  # it was stopped too late
             return 0
-        _report(job, "stopped", error)
+        _report(job, "limit" if isinstance(error, TimeLimitNear) else "stopped", error)
         return _STOPPED
     except InUse as error:
         _report(job, "elsewhere", error)

@@ -14,9 +14,10 @@ from pydantic import ValidationError
 from vflops.record.files.document import Data
 from vflops.record.files.strict_json import parse_json
 
-Outcome = Literal["stopped", "elsewhere", "unseen", "hung", "killed", "failed"]
-"""The job was stopped; another agent runs it; the node does not see the run folder; or a rank hung,
-was killed by a signal, or ended with an error."""
+Outcome = Literal["limit", "stopped", "elsewhere", "unseen", "hung", "killed", "failed"]
+"""The job was stopped, either before its time limit or for another reason; another agent runs it;
+the node does not see the run folder; or a rank hung, was killed by a signal, or ended with an
+error."""
 
 
 class AgentReport(Data):
@@ -47,14 +48,14 @@ def last_report(output: bytes, job: int) -> AgentReport | None:
     If one of several agents fails, the others are stopped, and report that later: that a job was
     stopped counts only if no agent reports anything else.
     """
-    stopped: AgentReport | None = None
+    stopped: dict[Outcome, AgentReport] = {}
     for line in reversed(output.splitlines()):
         if line.startswith(b"{"):
             with suppress(ValueError, ValidationError):
                 report = AgentReport.model_validate(parse_json(line))
                 if report.job not in (job, None):
                     continue
-                if report.outcome != "stopped":
+                if report.outcome not in ("limit", "stopped"):
                     return report
-                stopped = stopped or report
-    return stopped
+                stopped.setdefault(report.outcome, report)
+    return stopped.get("limit", stopped.get("stopped"))

@@ -18,7 +18,14 @@ from vflops.launch.heartbeat import HeartbeatBoard
 from vflops.launch.local.processes import GRACE_S, STORE, LocalRanks
 from vflops.launch.node_description import describe_node
 from vflops.launch.node_group import SINGLE_NODE, NodeGroup
-from vflops.launch.rank_failures import NODE, RankFailure, is_reported, restart_needed, root_cause
+from vflops.launch.rank_failures import (
+    NODE,
+    Kind,
+    RankFailure,
+    is_reported,
+    restart_needed,
+    root_cause,
+)
 from vflops.machine.telemetry.sampling import Sampler
 from vflops.python_start import module_command
 from vflops.record.files import atomic
@@ -48,6 +55,10 @@ _STOP_CODES = (-signal.SIGTERM, -signal.SIGINT, -signal.SIGABRT, 1)
 Until a rank has its own session, Ctrl-C reaches it too. Libraries may abort at an exception. Python
 exits with 1 if the signal arrives after the rank's program has returned; ranks use other codes.
 """
+
+
+class TimeLimitNear(Interrupted):
+    """The scheduler warned that the time limit is near, and the job was stopped."""
 
 
 class RankKilled(RunFailed):
@@ -113,16 +124,16 @@ def run_job(
         raise _failure(path, record.ranks, group, {})
     if tail.ended:
         if stop.count:  # no other job must be started
-            raise Interrupted(f"stopped{stop.why}")
+            raise _stopped(stop)
         return attempt
     stopped = (Interrupted.exit_code, *(_STOP_CODES if stop.count else ()))
     if any(code in stopped for code in codes):
-        raise Interrupted(f"stopped{stop.why}")
+        raise _stopped(stop)
     if failed := ranks.failed():  # ranks whose files are complete have not
         codes = [failed.get(rank) for rank in local_ranks]
         raise _failure(path, record.ranks, group, dict(zip(local_ranks, codes, strict=True)))
     if stop.count:
-        raise Interrupted(f"stopped{stop.why}")
+        raise _stopped(stop)
     return attempt
 
 
@@ -179,7 +190,7 @@ def _watch(
         late = asked_s is not None and time.monotonic() - asked_s > _PATIENCE_S
         if stop.count > 1 or late:
             ranks.kill()
-            raise Interrupted(f"stopped{stop.why} before a checkpoint was written")
+            raise _stopped(stop, " before a checkpoint was written")
         if time.monotonic() - looked_s > _RESTART_POLL_S:
             looked_s = time.monotonic()
             if restarts():  # these ranks wait for one that has ended
@@ -192,10 +203,14 @@ def _watch(
         time.sleep(_POLL_S)
 
 
+def _stopped(stop: SignalCounter, more: str = "") -> Interrupted:
+    return (TimeLimitNear if stop.warned else Interrupted)(f"stopped{stop.why}{more}")
+
+
 def _report(attempt: Path, node: str, ranks: LocalRanks) -> None:
     """Write how ranks failed that could not do it themselves, and which others are stopped."""
     failures = {
-        rank: RankFailure(rank, "killed" if code < 0 else "ended", _how_it_ended(code), node=node)
+        rank: RankFailure(rank, _kind(code), _how_it_ended(code), node=node)
         for rank, code in (ranks.failures or ranks.failed()).items()
         if code != Interrupted.exit_code
     }
@@ -210,11 +225,12 @@ def _report(attempt: Path, node: str, ranks: LocalRanks) -> None:
 
 def _failure(path: Path, ranks: int, group: NodeGroup, codes: dict[int, int | None]) -> VflopsError:
     """Return the error of a failed job: that of the rank that made others fail, if any."""
-    cause, end_s = root_cause(path), time.monotonic() + _REPORT_S
-    while (cause is None or cause.is_consequence) and group.nodes > 1 and time.monotonic() < end_s:
+    cause = root_cause(path)
+    end_s = time.monotonic() + (_REPORT_S if group.nodes > 1 else 0.0)
+    while (cause is None or cause.may_be_consequence) and time.monotonic() < end_s:
         time.sleep(_POLL_S)
         cause = root_cause(path)
-    if cause is not None and cause.kind == "error":
+    if cause is not None and cause.kind in ("error", "lost-peer"):
         kinds = {kind.exit_code: kind for kind in (UsageError, RestartNeeded)}
         kind = kinds.get(cause.exit_code, RunFailed)
         return kind(cause.message if ranks == 1 else cause.text, hint=cause.hint)
@@ -227,10 +243,14 @@ def _failure(path: Path, ranks: int, group: NodeGroup, codes: dict[int, int | No
     see = f"see its output: {path / f'rank-{rank}.log'}; {again}"
     if cause is not None and cause.kind == "hung":
         return RankHung(cause.text, hint=see + _PATIENT)
-    killed = code < 0 if cause is None else cause.kind == "killed"
+    killed = (_kind(code) if cause is None else cause.kind) in ("killed", "aborted")
     return (RankKilled if killed else RunFailed)(
         f"rank {rank} {_how_it_ended(code)}" if cause is None else cause.text, hint=see
     )
+
+
+def _kind(code: int) -> Kind:
+    return "aborted" if code == -signal.SIGABRT else "killed" if code < 0 else "ended"
 
 
 def _how_it_ended(code: int) -> str:

@@ -10,19 +10,19 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 from vflops.errors import Interrupted, Left, RunFailed
 from vflops.interruption import SignalCounter, cause
 from vflops.launch.job_history import attempt_histories
-from vflops.launch.launcher import JOBS_ASKED, Launcher
+from vflops.launch.launcher import JOBS_ASKED, Ending, Launcher
 from vflops.launch.node_check.recorder import NodeRecorder
 from vflops.launch.rank_failures import RankFailure, restart_needed, root_cause
 from vflops.record.folder import RunFolder
 from vflops.record.formats.job import JobRecord
 from vflops.record.formats.job_events import WORK_PHASES, JobBegun, JobEnded, JobGivenUp, JobLost
 from vflops.record.log.events import EventWriter
-from vflops.record.log.tail import Tail
+from vflops.record.log.tail import Listener, Tail
 
 _POLL_S, _POLL_PER_JOB_S, _MAX_POLL_S = 0.25, 0.001, 5.0
 """The pause between two polls; it grows with the number of jobs, as each has files to read."""
@@ -37,16 +37,8 @@ class Leave(KeyboardInterrupt):
     """Raised if the user wants to stop the controller but let the jobs continue."""
 
 
-class JobObserver(Protocol):
-    """A workload's view of one of its running jobs, built from the job's events."""
-
-    def take(self, kind: str, data: dict[str, Any]) -> None:
-        """Process an event of the job's newest attempt."""
-
-
-def no_observer(record: JobRecord) -> JobObserver | None:
-    """Return None: most workloads need no observer, as only epochs and quality are shown."""
-    return None
+_SETTLED = ("candidate-trained", "candidate-failed", "candidate-cut")
+"""Events after which the worker of a search trains another candidate, whatever happens to it."""
 
 
 @dataclass
@@ -81,18 +73,19 @@ class JobProgress:
     """Whether an attempt was started whose folder does not exist yet."""
     last: tuple[str, dict[str, Any]] | None = None
     """The newest event of the newest attempt."""
-    observer: JobObserver | None = None
-    """The workload's observer of the job, if it has one."""
-    advanced: bool = False
-    """Whether the newest attempt has trained."""
+    observer: Listener | None = None
+    """What the workload has to follow the job's events, if anything."""
+    began_at: int | None = None
+    """The sample that the newest attempt began with; None if it has not begun to train."""
+    excused_at: int = -1
+    """The same for the last attempt that a time limit ended without costing an attempt."""
 
     def take(self, kind: str, data: dict[str, Any]) -> None:
         """Process an event of the newest attempt."""
         self.last = kind, data
         if self.observer is not None:
-            self.observer.take(kind, data)
+            self.observer(kind, data)
         if kind in ("progress", "evaluation", "finished"):
-            self.advanced = True
             self.epoch = float(data["epoch"])
             self.samples = int(data["samples"])
             self.work_s = sum(data["phases"].get(phase, 0.0) for phase in WORK_PHASES)
@@ -100,6 +93,10 @@ class JobProgress:
             self.first_sample, self.work_s = 0, 0.0
         if kind == "resumed":
             self.first_sample = int(data["samples"])
+        if kind in ("job", "resumed"):
+            self.began_at = self.first_sample
+        if kind in _SETTLED:
+            self.excused_at = -1
         if kind == "evaluation":
             self.quality = float(data["quality"])
         if data.get("loss") is not None:
@@ -135,6 +132,16 @@ class JobProgress:
             return None
         return self.ops_per_sample * (self.samples - self.first_sample) / self.work_s
 
+    def excuse_limit(self) -> bool:
+        """Excuse a time limit if the attempt began with a later sample than the last one excused.
+
+        That an attempt trained is not enough: without a checkpoint, the next one repeats its steps.
+        """
+        if self.began_at is None or self.began_at <= self.excused_at:
+            return False
+        self.excused_at = self.began_at
+        return True
+
     def why(self) -> str:
         """Return why the newest attempt ended without finishing, as far as its log shows."""
         if self.last is None:
@@ -157,7 +164,7 @@ class Controller:
         *,
         attempts: int,
         ops_per_sample: int | None = None,
-        observe: Callable[[JobRecord], JobObserver | None] = no_observer,
+        observe: Callable[[JobRecord], Listener | None] = lambda record: None,
         show: Callable[[Sequence[JobProgress]], None] = lambda jobs: None,
         recorder: NodeRecorder | None = None,
     ) -> None:
@@ -310,7 +317,7 @@ class Controller:
             if progress.state == "ended":
                 return
             if not progress.awaited:
-                self._lost(progress)
+                self._lost(progress, self._launcher.ending(job))
                 self._record_start(progress)
             progress.awaited, progress.newest = False, attempt
             self._follow(progress)
@@ -320,7 +327,7 @@ class Controller:
         if progress.newest >= 0:
             job = progress.record.job
             path = self._folder.attempt_folder(job, progress.newest) / "events.jsonl"
-            progress.last = None
+            progress.last = progress.began_at = None
             self._tails[job] = Tail(path, progress.take)
             self._tails[job].read()
 
@@ -335,13 +342,14 @@ class Controller:
             )
 
     def _gone(self, progress: JobProgress) -> None:
-        if self._launcher.running_elsewhere(progress.record.job):  # nothing died; try again later
+        ending = self._launcher.ending(progress.record.job)
+        if ending.how == "elsewhere":  # nothing died; try again later
             progress.attempts -= 1
             progress.state, progress.retry_s = "waiting", time.monotonic() + _LONGEST_PAUSE_S
             self._follow(progress)
             return
-        self._lost(progress)
-        if progress.attempts < self._attempts:
+        self._lost(progress, ending)
+        if progress.attempts < self._attempts and ending.how != "cancelled":
             progress.state = "waiting"
             pause_s = min(2.0 ** (progress.attempts - 1), _LONGEST_PAUSE_S)
             progress.retry_s = time.monotonic() + pause_s
@@ -352,21 +360,20 @@ class Controller:
         )
         self._events.write("job-given-up", **given_up.model_dump(mode="json"))
 
-    def _lost(self, progress: JobProgress) -> None:
+    def _lost(self, progress: JobProgress, ending: Ending) -> None:
         job = progress.record.job
-        excused = self._launcher.is_excused(job, advanced=progress.advanced)
+        excused = ending.how == "requeue" or (ending.how == "limit" and progress.excuse_limit())
         # The worker of a search restarts after a candidate that cannot be trained.
         excused = self._wants_restart(progress) or excused
         progress.attempts -= excused
         progress.losses += not excused
-        progress.advanced = False
         cause = self._cause(progress)
-        progress.reason = self._reason(progress, cause)
+        progress.reason = _reason(progress, cause, ending)
         lost = JobLost(
             job=job,
             reason=progress.reason,
             where=progress.location,
-            suspects=self._suspects(progress, cause),
+            suspects=_suspects(progress, cause, ending),
             hung=cause is not None and cause.kind == "hung",
             excused=excused,
         )
@@ -383,25 +390,6 @@ class Controller:
             return None
         cause = root_cause(self._folder.attempt_folder(progress.record.job, progress.newest))
         return None if cause is None or cause.is_consequence else cause
-
-    def _reason(self, progress: JobProgress, cause: RankFailure | None) -> str:
-        """Return why the newest attempt died, beginning with the cause."""
-        first = progress.why() if cause is None else cause.text
-        known = self._launcher.exit_reason(progress.record.job) or ""
-        return (
-            known
-            if cause is not None and first in known
-            else "; ".join(filter(None, (first, known)))
-        )
-
-    def _suspects(self, progress: JobProgress, cause: RankFailure | None) -> tuple[str, ...]:
-        """Return the nodes that may have caused the newest attempt to die."""
-        kind = progress.last[0] if progress.last is not None else ""
-        if cause.kind not in ("hung", "killed") if cause else kind in ("failed", "stopped"):
-            return ()  # an error of its own
-        nodes = tuple(self._launcher.suspects(progress.record.job))
-        blamed = cause.nodes or (cause.node,) if cause is not None else ()
-        return blamed if blamed and set(blamed) <= set(nodes) else nodes
 
     def _stop(self) -> RunFailed | None:
         """Ask the jobs to stop, and again for each further signal, which makes them hurry.
@@ -425,3 +413,23 @@ class Controller:
                 asked = signals.count
                 self._launcher.stop()
             time.sleep(self._pause_s)
+
+
+def _reason(progress: JobProgress, cause: RankFailure | None, ending: Ending) -> str:
+    """Return why the newest attempt died, beginning with the cause."""
+    report, first = ending.report, progress.why() if cause is None else cause.text
+    if ending.how == "cancelled":
+        first = "it was cancelled"
+    elif cause and report and report.message in (cause.text, cause.message):  # it says the same
+        first = ""
+    return "; ".join(filter(None, (first, ending.reason, report.text if report else None)))
+
+
+def _suspects(progress: JobProgress, cause: RankFailure | None, ending: Ending) -> tuple[str, ...]:
+    """Return the nodes that may have caused the newest attempt to die."""
+    kind = progress.last[0] if progress.last is not None else ""
+    if not cause.may_be_the_node if cause else kind in ("failed", "stopped"):
+        return ()  # an error of its own
+    nodes = tuple(ending.suspects)
+    blamed = cause.nodes or (cause.node,) if cause is not None else ()
+    return blamed if blamed and set(blamed) <= set(nodes) else nodes

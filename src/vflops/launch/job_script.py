@@ -19,8 +19,8 @@ AGENT = module_options("vflops.launch.agent")
 NODE_CHECK = module_options("vflops.launch.node_check")
 """What Python runs on each node before the first job, with the ranks of a job and of a node, and in
 a preflight with the number of the node."""
-PROBE_LOG = "preflight.log"
-"""The file in a preflight's folder with the output of all probes."""
+PREFLIGHT = "preflight.sh"
+"""The script in a preflight's folder; step ``k`` checks node ``k``."""
 LOCAL_PATH = "VFLOPS_LOCAL_PATH"
 """The environment variable that gives the agents the path of the node's local storage."""
 HUNG = "hung"
@@ -129,6 +129,22 @@ def ceilings_lines(start: str, request: Request, run: Path, ranks: int) -> list[
         "((code != 143)) || exit 1",
         '((code == 0)) || echo "the ceilings of the nodes were not measured: exit code $code"',
     ]
+
+
+def step_log(script: Path, job: int, number: int = 1) -> Path:
+    """Return the file with the output of a step of a script; ``number`` counts those of the job."""
+    return steps_folder(script) / f"{job}-{number}.log"
+
+
+def step_logs(script: Path, job: int) -> list[Path]:
+    """Return the existing files of all steps of a job, in their order."""
+    count = len(list(steps_folder(script).glob(f"{job}-*.log")))
+    return [step_log(script, job, number) for number in range(1, count + 1)]
+
+
+def steps_folder(script: Path) -> Path:
+    """Return the folder with the output of the steps of a script, next to it."""
+    return script.with_suffix(".steps")
 
 
 def quoted(value: object) -> str:

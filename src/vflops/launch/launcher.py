@@ -11,11 +11,13 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 from vflops.config.launch import LaunchSettings
 from vflops.errors import UsageError
+from vflops.launch.agent_report import AgentReport
 from vflops.launch.placement import Node
 from vflops.launch.scheduler import JobStatus
 from vflops.launch.site import SiteSettings
@@ -28,6 +30,26 @@ JOBS_ASKED = "jobs-asked"
 
 Look = Callable[[], JobStatus]
 """Returns whether something is queued, running or has ended, and on which nodes."""
+
+
+How = Literal["fault", "limit", "requeue", "cancelled", "elsewhere"]
+
+
+@dataclass(frozen=True)
+class Ending:
+    """What a launcher knows about how the newest attempt at a job ended."""
+
+    how: How = "fault"
+    """``fault`` costs an attempt; ``limit``, a time limit, does not if the job advances from one
+    attempt to the next; nor does ``requeue``, which includes preemption. ``cancelled``: someone
+    cancelled the job, and it is given up. ``elsewhere``: the attempt ended at once because another
+    agent runs the job."""
+    reason: str | None = None
+    """What the launcher or the scheduler says."""
+    report: AgentReport | None = None
+    """The last report of the job's agents, if the launcher can read it."""
+    suspects: Collection[str] = ()
+    """The nodes that may have caused the attempt to die."""
 
 
 class Launcher(ABC):
@@ -60,10 +82,6 @@ class Launcher(ABC):
     def nodes_reserved(cls) -> bool:
         """Whether the nodes are already reserved for the user, instead of shared by a queue."""
         return False
-
-    @classmethod
-    def check_layout(cls, nodes: Sequence[Node], ranks: int) -> None:
-        """Raise UsageError if a model of ``ranks`` ranks cannot be laid out on these nodes."""
 
     @classmethod
     def nodes_to_check(cls, nodes: int | None, site: SiteSettings) -> tuple[int, Mapping[str, str]]:
@@ -118,9 +136,9 @@ class Launcher(ABC):
     def location(self, job: int) -> str:
         """Return a short description of where a job runs, or of what it waits for."""
 
-    @abstractmethod
-    def exit_reason(self, job: int) -> str | None:
-        """Return what the launcher knows about how the newest attempt at a job ended."""
+    def ending(self, job: int) -> Ending:
+        """Return how the newest attempt at a job ended; called once for each attempt."""
+        return Ending()
 
     @abstractmethod
     def stop(self) -> None:
@@ -129,21 +147,6 @@ class Launcher(ABC):
     @abstractmethod
     def kill(self) -> None:
         """End the jobs of the run that are still queued or running."""
-
-    def suspects(self, job: int) -> Collection[str]:
-        """Return the nodes that may have caused the newest attempt to die; empty if not known."""
-        return ()
-
-    def is_excused(self, job: int, *, advanced: bool) -> bool:
-        """Whether a time limit or the scheduler ended the newest attempt, and no fault.
-
-        ``advanced`` says that the attempt has trained, so that repeating it comes to an end.
-        """
-        return False
-
-    def running_elsewhere(self, job: int) -> bool:
-        """Whether the newest attempt ended at once because another agent runs the job."""
-        return False
 
     def invisible_reason(self, job: int) -> str | None:
         """Return why the run folder cannot be seen from the job's nodes; None if it can."""

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from vflops.errors import UsageError
 from vflops.launch.job_history import MAX_LOSSES
 from vflops.launch.job_script import Step
+from vflops.launch.launcher import Launcher
 from vflops.launch.placement import Node, plan
 
 
@@ -53,3 +54,9 @@ class NodeLayout:
             )
             for (job, tries), placement in zip(jobs.items(), placements, strict=True)
         ]
+
+
+def check_layout(place: type[Launcher], nodes: Sequence[Node], ranks: int) -> None:
+    """Raise UsageError if a model would have different numbers of ranks on its nodes."""
+    if not place.is_this_machine:
+        NodeLayout(ranks, min(node.slots for node in nodes))

@@ -5,12 +5,11 @@ Each failure is a file in the attempt's folder: a rank writes it if it can, and 
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Literal, get_args
 
 from vflops.errors import RestartNeeded
 from vflops.record.files import atomic
@@ -20,19 +19,15 @@ from vflops.text import printable
 
 NODE = "VFLOPS_NODE"
 """The variable that tells a rank the name of its node; empty on the user's own machine."""
-Kind = Literal["hung", "killed", "ended", "error"]
+Kind = Literal["hung", "killed", "ended", "error", "aborted", "lost-peer"]
+"""``aborted``: killed by SIGABRT, with which libraries end a process, also one that lost another
+rank. ``lost-peer``: the rank only lost its connection to another one."""
 
-_ORDER: tuple[Kind, ...] = ("hung", "killed", "ended", "error")
+_ORDER: tuple[Kind, ...] = get_args(Kind)
 """A failure of an earlier kind is more likely to have caused one of a later kind."""
 _LAST_LINES, _LINE_LENGTH, _TAIL_BYTES = 3, 200, 8192
 _LISTED = 8
 """How many ranks or nodes a message names."""
-_TRANSPORT = re.compile(
-    r"gloo|nccl|ProcessGroup|TCPStore|\bDist\w+Error|Connection (?:reset|closed|refused)"
-    r"|Broken pipe|closed by peer|Timed out waiting",
-    re.IGNORECASE,
-)
-"""What is said by a rank that loses its connection to another one."""
 
 
 @dataclass(frozen=True)
@@ -74,16 +69,23 @@ class RankFailure:
     @property
     def is_consequence(self) -> bool:
         """Whether the rank only lost its connection to another one."""
-        if self.needs_restart:
-            return False
-        said = (self.message,) if self.kind == "error" else self.last_lines
-        return self.kind != "hung" and any(_TRANSPORT.search(line) for line in said)
+        return self.kind == "lost-peer"
+
+    @property
+    def may_be_consequence(self) -> bool:
+        """Whether the failure of another rank may have ended this one."""
+        return self.kind in ("aborted", "lost-peer")
+
+    @property
+    def may_be_the_node(self) -> bool:
+        """Whether the node may be the reason, instead of an error of the rank."""
+        return self.kind in ("hung", "killed", "aborted")
 
     @property
     def text(self) -> str:
         """The rank, its node, how it failed, and the last lines of a rank that died."""
         who = self._who
-        if self.kind == "error":
+        if self.kind in ("error", "lost-peer"):
             return f"{who}: {self.message}"
         lines = self.last_lines if self.kind != "hung" else ()
         return f"{who} {self.message}" + (f"; its last lines: {' | '.join(lines)}" if lines else "")
@@ -119,10 +121,9 @@ def root_cause(attempt: Path) -> RankFailure | None:
     return failures[0][0] if failures else None
 
 
-def _order_of_causes(found: tuple[RankFailure, int]) -> tuple[bool, bool, int, int, int]:
+def _order_of_causes(found: tuple[RankFailure, int]) -> tuple[bool, int, int, int]:
     failure, written_ns = found
-    order = _ORDER.index(failure.kind)
-    return not failure.needs_restart, failure.is_consequence, order, written_ns, failure.rank
+    return not failure.needs_restart, _ORDER.index(failure.kind), written_ns, failure.rank
 
 
 def _read(attempt: Path) -> Iterator[tuple[RankFailure, int]]:

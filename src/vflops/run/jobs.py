@@ -303,7 +303,7 @@ def run_side_by_side(
 
     If there are too few slots and the settings allow it, the jobs run in several waves.
     """
-    from vflops.launch.controller import Controller, JobProgress, no_observer
+    from vflops.launch.controller import Controller, JobProgress
     from vflops.launch.factory import launcher, launcher_class
     from vflops.launch.node_check.recorder import NodeRecorder
     from vflops.launch.nodes import waves
@@ -311,7 +311,7 @@ def run_side_by_side(
     settings = folder.record.settings
     ops = None if records[0].worker else ops_per_sample(folder, records[0])
     job_observer = workload(records[0].workload).observer
-    observe = no_observer if job_observer is None else import_object(job_observer)
+    observe = (lambda record: None) if job_observer is None else import_object(job_observer)
     progress_list: list[JobProgress] = []
     here = launcher_class(settings.launch.on).is_this_machine
     recorder = None if here else NodeRecorder(folder, events, observer.note)
@@ -344,8 +344,11 @@ def run_side_by_side(
 
 def _log_hint(folder: RunFolder, job: int) -> str:
     """Return a hint that names the newest output of the job's agent or its script."""
-    logs = [*folder.job_file(job).parent.glob("*.log"), *folder.path.glob("allocation-*.log")]
-    written = [path for path in logs if path.stat().st_size]
+    own = folder.job_file(job).parent.glob("*.log")
+    steps = folder.path.glob(f"allocation-*.steps/{job}-*.log")
+    shared = folder.path.glob("allocation-*.log")
+    written = [path for path in (*own, *steps) if path.stat().st_size]
+    written = written or [path for path in shared if path.stat().st_size]
     if not written:
         return f"nothing was written to {folder.path}: does the job see this folder?"
     return f"see the log: {max(written, key=lambda path: path.stat().st_mtime)}"

@@ -10,6 +10,7 @@ import os
 import sys
 import traceback
 from contextlib import nullcontext, suppress
+from dataclasses import replace
 from pathlib import Path
 
 from vflops.data.staging import read_staged, staged_nodes
@@ -19,7 +20,7 @@ from vflops.interruption import Signalled, recovered, run_and_end
 from vflops.launch.heartbeat import Heartbeat
 from vflops.launch.parent_death import die_with
 from vflops.launch.rank_completion import complete, forget, wait_for_ranks
-from vflops.launch.rank_failures import NODE, RankFailure
+from vflops.launch.rank_failures import NODE, Kind, RankFailure
 from vflops.record.files.cache import keep_compiled_kernels
 from vflops.record.folder import History, RunFolder
 from vflops.record.formats.job import JobRecord
@@ -85,7 +86,10 @@ def main(run: str, job: str, attempt: str) -> int:
                 events.write("stopped", message=message)
             return Interrupted.exit_code
         except VflopsError as error:
-            _write_error(attempt_folder, rank, error.message, error.hint, error.exit_code)
+            _write_error(
+                attempt_folder,
+                RankFailure(rank, "error", error.message, error.hint, error.exit_code),
+            )
             _abort_groups()
             if events is not None:
                 with suppress(VflopsError):  # writing the log may fail for the same reason
@@ -95,7 +99,9 @@ def main(run: str, job: str, attempt: str) -> int:
             lines = str(error).strip().splitlines() or ["no message"]
             message = f"{type(error).__name__}: {lines[0]}"
             traceback_file = attempt_folder / f"rank-{rank}.log"
-            _write_error(attempt_folder, rank, message, f"see the traceback in {traceback_file}", 3)
+            hint = f"see the traceback in {traceback_file}"
+            kind: Kind = "lost-peer" if _is_lost_peer(error) else "error"
+            _write_error(attempt_folder, RankFailure(rank, kind, message, hint))
             traceback.print_exc()
             _abort_groups()
             if events is not None:
@@ -118,14 +124,18 @@ def _committed(history: History, record: JobRecord) -> frozenset[str] | None:
     return frozenset(event.payload(Checkpointed).sha256 for event in checkpoints)
 
 
-def _write_error(folder: Path, rank: int, message: str, hint: str | None, exit_code: int) -> None:
+def _write_error(folder: Path, failure: RankFailure) -> None:
     """Write the error to a file for the launcher, or to stderr if the file cannot be written."""
-    node = os.environ.get(NODE, "")
-    failure = RankFailure(rank, "error", message, hint, exit_code, node)
     try:
-        failure.write(folder)
+        replace(failure, node=os.environ.get(NODE, "")).write(folder)
     except VflopsError:
-        print(f"{message} ({hint})", file=sys.stderr)
+        print(f"{failure.message} ({failure.hint})", file=sys.stderr)
+
+
+def _is_lost_peer(error: Exception) -> bool:
+    """Whether another rank failed before, according to the process groups if there are any."""
+    module = sys.modules.get("vflops.train.parallel.group")
+    return module is not None and bool(module.is_lost_peer(error))
 
 
 def _abort_groups() -> None:

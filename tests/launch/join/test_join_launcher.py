@@ -25,6 +25,7 @@ from vflops.launch.join.join_files import (
     read_orders,
 )
 from vflops.launch.join.join_launcher import JoinLauncher
+from vflops.launch.launcher import Ending
 from vflops.record.folder import RunFolder
 from vflops.record.formats.job import JobRecord
 from vflops.record.formats.node import Clock
@@ -165,8 +166,8 @@ def test_a_lost_node_gives_its_jobs_to_the_others(pairs: Run) -> None:
         pairs.beat("n1", "n3", seconds=4)
         assert set(jobs.active_jobs()) == {1}
     pairs.beat("n1", "n3", seconds=4)
-    assert (jobs.exit_reason(1) or "").startswith("n2 is lost: no sign of life for 1")
-    assert [*jobs.suspects(1)] == ["n2"]
+    assert (jobs.ending(1).reason or "").startswith("n2 is lost: no sign of life for 1")
+    assert [*jobs.ending(1).suspects] == ["n2"]
     (left,) = pairs.orders("n1").tasks
     assert left.killed and set(jobs.active_jobs()) == {1}  # its other half is still being ended
     pairs.beat("n3")
@@ -267,12 +268,11 @@ def test_an_agent_says_why_its_job_ended(run: Run) -> None:
     old = AgentReport(node="n9", job=1, outcome="failed", message="an earlier one")
     log.write_text(old.model_dump_json() + "\n")
     jobs.start({1: 1})
-    assert jobs.exit_reason(1) is None
+    assert jobs.ending(1).report is None
     report = AgentReport(node="n1", job=1, outcome="elsewhere", message="in use")
     with log.open("a") as file:
         file.write(report.model_dump_json() + "\n")
-    assert jobs.exit_reason(1) == "n1: job 1: in use"
-    assert jobs.running_elsewhere(1) and not jobs.suspects(1)
+    assert jobs.ending(1) == Ending("elsewhere", None, report)
 
 
 @pytest.mark.parametrize(
@@ -335,7 +335,7 @@ def test_dead_nodes_of_an_earlier_controller_get_no_jobs(pairs: Run) -> None:
     for _ in range(3):
         pairs.beat("n3", "n4", seconds=4.5)
     assert not later.active_jobs()
-    assert (later.exit_reason(1) or "").endswith("s") and pairs.orders("n1").tasks[0].killed
+    assert (later.ending(1).reason or "").endswith("s") and pairs.orders("n1").tasks[0].killed
     assert later.start({1: 1}) == [1] and later.location(1) == "n3, n4"
     again = pairs.launcher(1, ranks=4)  # its own dead nodes must not end the job of the new ones
     for _ in range(4):

@@ -15,7 +15,8 @@ import pytest
 
 from tests.support.host_name import needs_host_name
 from tests.support.sample_parts import Vflops
-from vflops.launch.job_script import PROBE_LOG
+from vflops.launch.agent_report import AgentReport
+from vflops.launch.job_script import PREFLIGHT, step_log, steps_folder
 from vflops.launch.local.local_launcher import LocalLauncher
 from vflops.launch.node_check.findings import Order, Preflight
 from vflops.launch.node_check.gpu_health import gpus
@@ -71,7 +72,7 @@ def test_two_probes_measure_together_and_end(tmp_path: Path) -> None:
     order.write(tmp_path / "order.json")
     checking = LocalLauncher.checking(tmp_path, SiteSettings(), 2, 0)
     facts = Gatherer(tmp_path, order, lambda text: None).facts(checking)
-    assert set(facts.results) == {0, 1}, (tmp_path / PROBE_LOG).read_text()
+    assert set(facts.results) == {0, 1}, step_log(tmp_path / PREFLIGHT, 0).read_text()
     assert facts.results[0].clock is None
     reading = facts.results[1].clock
     assert reading is not None and reading.offset_s is not None
@@ -90,6 +91,19 @@ def test_a_probe_that_dies_is_reported(tmp_path: Path) -> None:
     facts = Gatherer(tmp_path, order, lambda text: None).facts(checking)
     assert (facts.health, facts.names) == ({}, {0: "here"})
     assert facts.faults[0] == "no answer within 5 s"
+    script = tmp_path / PREFLIGHT
+    steps_folder(script).mkdir()
+    step_log(script, 1).write_text("srun: error: Task launch failed on node here\n")
+    facts = Gatherer(tmp_path, order, lambda text: None).facts(checking)
+    assert facts.faults[0] == "no answer within 5 s", "that is the step of another node"
+    step_log(script, 0).write_text("a word\nsrun: error: Unable to create step\n")
+    facts = Gatherer(tmp_path, order, lambda text: None).facts(checking)
+    assert facts.faults[0] == "no answer within 5 s (srun: error: Unable to create step)"
+    fault = AgentReport(node="n1", job=0, outcome="failed", message="a full disk")
+    with step_log(script, 0).open("a") as log:
+        log.write(fault.model_dump_json() + "\n")
+    facts = Gatherer(tmp_path, order, lambda text: None).facts(checking)
+    assert facts.faults[0] == "n1 says: a full disk"
 
 
 class FakeNvml(SimpleNamespace):

@@ -27,7 +27,7 @@ def preflight(place: Path, *arguments: str, start: tuple[str, ...] = ()) -> tupl
         timeout=300,
         check=False,
     )
-    logs = "".join(path.read_text() for path in place.glob("runs/*/preflight.log"))
+    logs = "".join(path.read_text() for path in place.glob("runs/*/preflight.steps/*"))
     assert done.stdout.startswith("{"), done.stdout + done.stderr + logs
     return Preflight.parse(json.loads(done.stdout), place), done.returncode
 

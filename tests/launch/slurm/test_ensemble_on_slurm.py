@@ -277,7 +277,8 @@ def started_apart(folder: Path, models: int) -> subprocess.Popen[str]:
 def test_several_faults_at_once(slurm: SlurmBench, tmp_path: Path) -> None:
     """A rank is killed, a job requeued, another cancelled, and slurmctld restarted.
 
-    Each job has its own node; that of the killed rank is drained before and gets no other job.
+    Each job has its own node; that of the killed rank is drained before and gets no other job. The
+    cancelled job is not submitted again.
     """
     process = started_apart(tmp_path, 4)
     folder = wait_for(tmp_path, "checkpoint", 1, 2, 3, 4)
@@ -287,13 +288,48 @@ def test_several_faults_at_once(slurm: SlurmBench, tmp_path: Path) -> None:
     slurm.run("scontrol", "requeue", id_of(folder, 2))
     slurm.run("scancel", id_of(folder, 4))
     slurm.restart_slurmctld()
-    folder = ended(process, tmp_path)
-    assert_complete(folder, 4, epochs=8)
+    folder = ended(process, tmp_path, 1)
+    assert_scored(folder, (1, 2, 3), epochs=8, partial=True)
     history = folder.history()
-    lost = sorted(event.data["job"] for event in history.events("job-lost"))
-    assert lost == [1, 2, 4]  # SLURM itself restarted the second
-    assert [len(history.jobs[job]) for job in (1, 2, 3, 4)] == [2, 2, 1, 2]
-    assert drained not in [last_node(folder, job) for job in (1, 2, 4)]
+    lost = [event.payload(JobLost) for event in history.events("job-lost")]
+    # SLURM itself restarted the second.
+    assert sorted((loss.job, loss.excused) for loss in lost) == [(1, False), (2, True), (4, False)]
+    assert [len(history.jobs[job]) for job in (1, 2, 3, 4)] == [2, 2, 1, 1]
+    assert drained not in [last_node(folder, job) for job in (1, 2)]
+    (given_up,) = history.events("job-given-up")
+    assert given_up.data["reason"].startswith("it was cancelled; slurm: CANCELLED")
+
+
+@pytest.mark.cluster
+def test_a_job_stopped_before_its_limit_loses_no_attempt_and_one_that_is_told_to_end_does(
+    slurm: SlurmBench, tmp_path: Path
+) -> None:
+    """SLURM's warning before a limit is SIGUSR1; scancel of a step leaves SIGTERM."""
+    process = started_apart(tmp_path, 2)
+    folder = wait_for(tmp_path, "checkpoint", 1, 2)
+    slurm.run("scancel", "--signal=USR1", id_of(folder, 1))
+    slurm.run("scancel", "--signal=TERM", id_of(folder, 2))
+    assert_scored(ended(process, tmp_path, 0, 1), (1, 2), epochs=8, partial=False)
+    lost = [event.payload(JobLost) for event in folder.history().events("job-lost")]
+    assert sorted((loss.job, loss.excused) for loss in lost) == [(1, True), (2, False)]
+    assert [loss.suspects for loss in lost] == [(), ()]
+
+
+@pytest.mark.cluster
+def test_a_step_that_dies_on_a_draining_node_is_tried_again_elsewhere(
+    slurm: SlurmBench, tmp_path: Path
+) -> None:
+    process = started(tmp_path, epochs=8)
+    folder = wait_for(tmp_path, "checkpoint", 1)
+    drained = last_node(folder, 1)
+    slurm.drain(drained)
+    rank_of(folder, 1).kill()
+    ended(process, tmp_path, 0, 1)
+    assert len(folder.logged_attempts(1)) == 2  # none of them a retry on the same node
+    assert last_node(folder, 1) != drained
+    scripts = sorted(path.name for path in folder.path.glob("*.sh"))
+    assert scripts == ["allocation-1.sh", "allocation-2.sh"]
+    assert "gets other nodes" in (folder.path / "allocation-1.log").read_text()
 
 
 def test_outages_of_slurmctld_at_the_submission_and_at_the_end_are_waited_for(
@@ -476,6 +512,20 @@ def test_cancelling_a_run_in_an_allocation_keeps_the_allocation(
     other.wait(timeout=30)
 
 
+@pytest.mark.cluster
+def test_the_jobs_of_a_cancelled_allocation_are_given_up(
+    slurm: SlurmBench, tmp_path: Path, allocation: str
+) -> None:
+    process = started(tmp_path, "--models", "2", epochs=100)
+    folder = wait_for(tmp_path, "checkpoint", 1, 2)
+    slurm.run("scancel", allocation)
+    ended(process, tmp_path, 3)
+    given_up = folder.history().events("job-given-up")
+    assert [event.data["job"] for event in given_up] == [1, 2]
+    words = f"it was cancelled; held allocation {allocation}: CANCELLED"
+    assert all(event.data["reason"].startswith(words) for event in given_up)
+
+
 def test_an_allocation_that_is_too_small_is_refused(
     slurm: SlurmBench, tmp_path: Path, allocation: str
 ) -> None:
@@ -489,7 +539,7 @@ def test_an_allocation_that_is_too_small_is_refused(
 def test_the_job_of_a_lost_node_restarts_elsewhere_while_the_others_train(
     slurm: SlurmBench, tmp_path: Path
 ) -> None:
-    process = started(tmp_path, "--models", "2", epochs=30)
+    process = started(tmp_path, "--models", "2", epochs=80)
     folder = wait_for(tmp_path, "progress", 1, 2)
     slurm.kill_node("n2", noticed=True)
     noticed_s = time.monotonic()
@@ -499,7 +549,7 @@ def test_the_job_of_a_lost_node_restarts_elsewhere_while_the_others_train(
     assert (lost.job, lost.suspects) == (2, ("n2",))
     assert "node n2 is down: test" in lost.reason
     assert folder.history().events("end", job=1) == []  # it trains on
-    assert_scored(ended(process, tmp_path, 0, 1), (1, 2), epochs=30, partial=False)
+    assert_scored(ended(process, tmp_path, 0, 1), (1, 2), epochs=80, partial=False)
     assert NodeRecord.read(node_file(folder.logged_attempts(2)[-1], 0)).name in ("n3", "n4")
 
 
@@ -513,14 +563,14 @@ def test_the_job_of_a_lost_node_restarts_on_the_free_node_of_a_held_allocation(
     monkeypatch.setenv("SLURM_JOB_ID", job)
     nodes = slurm.run("squeue", "-h", "-j", job, "-o", "%N").strip()
     monkeypatch.setenv("SLURM_JOB_NODELIST", nodes)
-    process = started(tmp_path, "--models", "2", epochs=30)
+    process = started(tmp_path, "--models", "2", epochs=80)
     folder = wait_for(tmp_path, "progress", 1, 2)
     where = [NodeRecord.read(node_file(folder.logged_attempts(k)[-1], 0)).name for k in (1, 2)]
     slurm.kill_node(where[1], noticed=True)
     slurm.wait(lambda: len(folder.logged_attempts(2)) == 2, "second attempt", limit_s=90)
     again = NodeRecord.read(node_file(folder.logged_attempts(2)[-1], 0)).name
     assert again not in where and folder.history().events("end", job=1) == []
-    assert_scored(ended(process, tmp_path, 0, 1), (1, 2), epochs=30, partial=False)
+    assert_scored(ended(process, tmp_path, 0, 1), (1, 2), epochs=80, partial=False)
 
 
 @pytest.mark.cluster

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import time
 from collections.abc import Collection, Sequence
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,8 +15,9 @@ from vflops.config.launch import LaunchSettings
 from vflops.config.profiles import tiny
 from vflops.errors import RunFailed, UsageError
 from vflops.launch.agent_report import AgentReport, Outcome
-from vflops.launch.job_script import Request
-from vflops.launch.scheduler import JobStatus
+from vflops.launch.job_script import Request, step_log, steps_folder
+from vflops.launch.launcher import Ending, How
+from vflops.launch.scheduler import EndedBy, JobStatus
 from vflops.launch.slurm import outage, slurm_launcher
 from vflops.launch.slurm import submissions as records_of_submissions
 from vflops.launch.slurm.outage import SchedulerUnavailable
@@ -113,7 +115,7 @@ def test_a_node_that_lost_two_jobs_is_excluded_if_enough_others_are_left(tmp_pat
     jobs = jobs_of(tmp_path, "together", queue)
     jobs.start(dict.fromkeys((1, 2, 3, 4), 3))
     jobs.active_jobs()
-    assert [*jobs.suspects(2)] == ["n2"]
+    assert [*jobs.ending(2).suspects] == ["n2"]
     with folder_of(jobs).start_attempt(job=0) as events:
         for node in ("n2", "n2", "n3"):
             lost = JobLost(job=2, reason="", where=node, suspects=(node,))
@@ -296,14 +298,14 @@ def test_a_node_is_suspected_only_if_it_can_be_at_fault(
     log.write_text(report(1, "a message of an earlier agent"))
     jobs.start({1: 3})
     jobs.active_jobs()
-    assert not jobs.suspects(1)  # it is active: it was requeued
+    assert not jobs.ending(1).suspects  # it is active: it was requeued
     with log.open("a") as file:
         file.write(report(1, "its end", outcome) if outcome else "")
     ended_by = _ENDED_BY.get(reason.split()[0])
     queue.status = JobStatus("ended", ("n1",), "some words", ended_by=ended_by)
     jobs.active_jobs()
-    assert [*jobs.suspects(1)] == (["n1"] if suspect else [])
-    assert jobs.running_elsewhere(1) == (outcome == "elsewhere")
+    assert [*jobs.ending(1).suspects] == (["n1"] if suspect else [])
+    assert (jobs.ending(1).how == "elsewhere") == (outcome == "elsewhere")
 
 
 @pytest.mark.parametrize(
@@ -344,21 +346,97 @@ def test_a_job_that_runs_long_without_output_is_named_too(
     assert "running for 0 s" in (jobs.invisible_reason(1) or "")
 
 
-def test_the_last_message_of_an_agent_is_the_reason(tmp_path: Path) -> None:
+def test_the_last_report_of_a_jobs_own_agents_is_known(tmp_path: Path) -> None:
     queue = Queue()
     jobs = jobs_of(tmp_path, "together", queue)
     jobs.start({1: 3, 2: 3})
     jobs.active_jobs()
-    assert jobs.exit_reason(1) is None
-    log = folder_of(jobs).path / "allocation-1.log"
-    log.write_text(
-        report(1, "an earlier fault")
-        + report(1, "the disk is full")
-        + '{"job": 1}\nn1: job 1: no report\n'
-        + report(2, "other").replace("n1", "n2")
-        + report(11, "not ours")
-    )
-    assert jobs.exit_reason(1) == "n1: job 1: the disk is full"
+    assert jobs.ending(1) == Ending(suspects=("n1",))
+    script = folder_of(jobs).path / "allocation-1.sh"
+    write_steps(script, 1, report(1, "an earlier fault"), report(1, "the disk is full") + "{}\n")
+    write_steps(script, 2, report(2, "other").replace("n1", "n2"))
+    write_steps(script, 11, report(11, "not ours"))
+    found = jobs.ending(1).report
+    assert found is not None and found.text == "n1: job 1: the disk is full"
     queue.status = JobStatus("ended", (), "TIMEOUT")
     jobs.active_jobs()
-    assert jobs.exit_reason(2) == "slurm: TIMEOUT; n2: job 2: other"
+    ended = jobs.ending(2)
+    assert (ended.reason, ended.report and ended.report.text) == (
+        "slurm: TIMEOUT",
+        "n2: job 2: other",
+    )
+
+
+def write_steps(script: Path, job: int, *outputs: str) -> None:
+    steps_folder(script).mkdir(exist_ok=True)
+    for number, output in enumerate(outputs, 1):
+        step_log(script, job, number).write_text(output)
+
+
+def test_an_error_of_srun_is_that_of_the_jobs_own_newest_step(tmp_path: Path) -> None:
+    jobs = jobs_of(tmp_path, "together", Queue())
+    jobs.start({1: 3, 2: 3})
+    jobs.active_jobs()
+    script = folder_of(jobs).path / "allocation-1.sh"
+    script.with_suffix(".log").write_text("srun: error: of all jobs\n")
+    assert jobs.ending(1).reason == "srun: error: of all jobs"  # it had no step yet
+    write_steps(script, 1, "srun: error: old\n", "a\nsrun: error: first\nsrun: error: second\n")
+    write_steps(script, 2, "a word\n")
+    assert jobs.ending(1).reason == "srun: error: first"
+    assert jobs.ending(2).reason is None
+
+
+@pytest.mark.parametrize(
+    ("ended_by", "outcome", "how"),
+    [
+        ("time limit", None, "limit"),
+        ("failure", "limit", "limit"),  # the agents stopped when SLURM warned them
+        ("failure", "stopped", "fault"),  # someone has signalled or cancelled the step
+        ("cancellation", "stopped", "cancelled"),
+        ("cancellation", None, "cancelled"),
+        ("preemption", "stopped", "requeue"),
+        ("failure", "failed", "fault"),
+        ("failure", "elsewhere", "elsewhere"),
+    ],
+)
+def test_how_a_job_ended(
+    tmp_path: Path, ended_by: EndedBy, outcome: Outcome | None, how: How
+) -> None:
+    queue = Queue()
+    jobs = jobs_of(tmp_path, "apart", queue)
+    jobs.start({1: 3})
+    log = folder_of(jobs).job_file(1).with_name("job-1.log")
+    log.write_text(report(1, "its end", outcome) if outcome else "")
+    queue.status = JobStatus("ended", ("n1",), "some words", ended_by=ended_by)
+    jobs.active_jobs()
+    assert jobs.ending(1).how == how
+
+
+def test_lost_nodes_are_looked_for_every_ten_seconds_and_not_blamed_for_later_jobs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    queue, asked, now_s = Queue(), list[list[str]](), 1000.0
+    monkeypatch.setattr(time, "monotonic", lambda: now_s)
+
+    def down_nodes(nodes: Collection[str]) -> dict[str, str]:
+        asked.append(list(nodes))
+        return {"n2": "n2 is down"}
+
+    monkeypatch.setattr(queue, "down_nodes", down_nodes)
+    monkeypatch.setattr(queue, "interval_s", 7.0)
+    jobs = jobs_of(tmp_path, "together", queue, jobs=2)
+    jobs.start({1: 3, 2: 3})
+    for _ in range(21):
+        assert [*jobs.active_jobs()] == [1]
+        now_s += 1
+    assert asked == [["n1", "n2"]] * 3
+    assert jobs.ending(2) == Ending(reason="slurm: node n2 is down", suspects=["n2"])
+    queue.status = JobStatus("ended", queue.status.nodes, "FAILED")
+    now_s += 7
+    jobs.active_jobs()
+    jobs.start({1: 2, 2: 2})
+    queue.status = JobStatus("running", queue.status.nodes, None)
+    assert [*jobs.active_jobs()] == [1, 2]  # the node may be back: it was not asked about since
+    assert len(asked) == 3
+    now_s += 10
+    assert [*jobs.active_jobs()] == [1]

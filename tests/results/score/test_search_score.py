@@ -281,7 +281,7 @@ def test_a_candidate_that_fails_is_charged_for_its_completed_steps(make: Any) ->
     found, standing = scored(run), WorkerProgress(100.0)
     assert (found.ops, found.candidates[0].state) == (700 * OPS_TOTAL, "failed")
     assert at(found, 25).ops == found.ops and found.duration_s == pytest.approx(25)
-    Tail(place / "events.jsonl", standing.take).read()
+    Tail(place / "events.jsonl", standing).read()
     assert standing.ops == found.ops
 
 
@@ -482,7 +482,7 @@ def test_the_live_view_comes_to_the_same_figures(make: Any) -> None:
     notes[1][2]["waited_s"] = 8.0  # all of the time before it, with its building
     place = run.worker(0, notes)
     standing = WorkerProgress(100.0)
-    Tail(place / "events.jsonl", standing.take).read()
+    Tail(place / "events.jsonl", standing).read()
     found = scored(run)
     assert standing.ops == found.ops
     assert (standing.best, standing.best_candidate) == (0.8, found.winner)

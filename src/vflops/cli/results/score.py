@@ -55,12 +55,17 @@ def score(run: options.Run = None, json: Json = False) -> None:
         typer.echo(result.to_json(), nl=False)
         return
     from vflops.results.roofline.run_ceilings import measured_where
-    from vflops.results.score import node_text, score_tables
+    from vflops.results.score import lost_attempts, node_text, score_tables
 
     for line in _result_texts(result):
         print(line)
     for line in score_tables.task_lines(result):
         console.say(line, file=sys.stdout)
+    if lost := lost_attempts.lost_rows(contents):
+        print(heading(f"\n{lost_attempts.lost_line(contents)}"))
+        for when, job, nodes, reason, costs in lost:
+            text = f"{when}: job {job} on {nodes}, which costs {costs}: {reason}"
+            console.say(text, indent=4, file=sys.stdout)
     if result.node_kinds:
         print(heading("\nnodes, measured at the same time"))
         rows = node_text.node_rows(result.node_kinds)

@@ -79,6 +79,7 @@ def plan(
     )
     from vflops.config.profiles import PUBLISHED_PROFILES
     from vflops.launch.factory import launcher_class
+    from vflops.launch.node_layout import check_layout
     from vflops.run.estimate import check_searches
     from vflops.run.run_size import place_models, rehearsal_line, request_lines
     from vflops.run.validate import check_all, framework_warnings
@@ -126,7 +127,7 @@ def plan(
     is_local = launcher_class(settings.launch.on).is_this_machine
     elsewhere = is_local and nodes is not None and nodes > 1 and not rehearse
     layout = [item for item in size.assignments if item.startswith("launch.")]
-    launcher_class(settings.launch.on).check_layout(largest.nodes, largest.ranks)
+    check_layout(launcher_class(settings.launch.on), largest.nodes, largest.ranks)
     check_all(settings, here=slots is None)
     lines, idle = request_lines(settings) if slots is None else ([], [])
     if line := rehearsal_line(settings):

@@ -35,9 +35,8 @@ from vflops.launch.join.join_files import (
     read_orders,
 )
 from vflops.launch.join.node_sizes import NodeSizes, sizes_of_run
-from vflops.launch.launcher import Launcher
+from vflops.launch.launcher import Ending, How, Launcher
 from vflops.launch.node_clock import serve_clock
-from vflops.launch.node_layout import NodeLayout
 from vflops.launch.placement import Node
 from vflops.launch.sizing import sized, this_machine
 from vflops.record.files import atomic
@@ -129,11 +128,6 @@ class JoinLauncher(Launcher):
     def nodes_reserved(cls) -> bool:
         """Return True: whoever starts the nodes has reserved them."""
         return True
-
-    @classmethod
-    def check_layout(cls, nodes: Sequence[Node], ranks: int) -> None:
-        """Raise UsageError if a model would have different numbers of ranks on its nodes."""
-        NodeLayout(ranks, min(node.slots for node in nodes))
 
     @classmethod
     @contextmanager
@@ -249,33 +243,20 @@ class JoinLauncher(Launcher):
         nodes = f"{needed} nodes with room for {room} each" if needed > 1 else f"room for {room}"
         return f"waiting for {nodes}; {', '.join(names)} joined"
 
-    def exit_reason(self, job: int) -> str | None:
-        """Return that its node was lost, or the last message of its agents."""
-        report = self._report(job)
-        return (
-            "; ".join(filter(None, (self._reasons.get(job), report.text if report else None)))
-            or None
-        )
-
-    def suspects(self, job: int) -> Collection[str]:
-        """Return the lost nodes of the job, or all if it reported no error of its own."""
+    def ending(self, job: int) -> Ending:
+        """Return that a node of the job was lost or has left, or the last report of its agents."""
+        report, nodes = self._report(job), self._last.get(job, ())
         if job in self._reasons:
             lost = {node.file.name for node in self._nodes.values() if node.lost}
-            return tuple(name for name in self._last.get(job, ()) if name in lost)
-        report = self._report(job)
-        if report is not None and not report.may_be_the_node:
-            return ()
-        return self._last.get(job, ())
-
-    def is_excused(self, job: int, *, advanced: bool) -> bool:
-        """Whether the job was stopped because its node leaves, for example at a time limit."""
-        report = self._report(job)
-        return advanced and report is not None and report.outcome == "stopped"
-
-    def running_elsewhere(self, job: int) -> bool:
-        """Whether the job's agent found another one running the job."""
-        report = self._report(job)
-        return report is not None and report.outcome == "elsewhere"
+            nodes = tuple(name for name in nodes if name in lost)
+        elif report is not None and not report.may_be_the_node:
+            nodes = ()
+        how: How = "fault"
+        if report is not None and report.outcome == "elsewhere":
+            how = "elsewhere"
+        elif report is not None and report.outcome in ("limit", "stopped"):
+            how = "limit"  # its node leaves
+        return Ending(how, self._reasons.get(job), report, nodes)
 
     def stop(self) -> None:
         """Ask all tasks to write a checkpoint and end."""

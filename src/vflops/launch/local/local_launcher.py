@@ -17,8 +17,15 @@ from vflops import interruption
 from vflops.config.launch import LaunchSettings
 from vflops.errors import UsageError
 from vflops.launch.core_binding import Topology, bind
-from vflops.launch.job_script import AGENT, ELSEWHERE_CODE, LOCAL_PATH, NODE_CHECK, PROBE_LOG
-from vflops.launch.launcher import Launcher, Look
+from vflops.launch.job_script import (
+    AGENT,
+    ELSEWHERE_CODE,
+    LOCAL_PATH,
+    NODE_CHECK,
+    PREFLIGHT,
+    step_log,
+)
+from vflops.launch.launcher import Ending, Launcher, Look
 from vflops.launch.node_group import CORES
 from vflops.launch.placement import THIS_MACHINE, Node, plan
 from vflops.launch.process_signals import signal_process
@@ -93,9 +100,12 @@ class LocalLauncher(Launcher):
     def checking(cls, folder: Path, site: SiteSettings, nodes: int, gpus: int) -> Iterator[Look]:
         """Check this machine; tests start more than one node on it to see how they meet."""
         local = {LOCAL_PATH: os.path.expandvars(site.local_path)} if site.local_path else {}
-        with (folder / PROBE_LOG).open("ab") as log:
-            processes = [
-                subprocess.Popen(
+        processes = []
+        for number in range(nodes):
+            path = step_log(folder / PREFLIGHT, number)
+            atomic.make_folder(path.parent)
+            with path.open("ab") as log:
+                check = subprocess.Popen(
                     [sys.executable, *NODE_CHECK, str(folder), str(number)],
                     stdin=subprocess.DEVNULL,
                     stdout=log,
@@ -103,8 +113,7 @@ class LocalLauncher(Launcher):
                     start_new_session=True,
                     env={**os.environ, **local},
                 )
-                for number in range(nodes)
-            ]
+            processes.append(check)
 
         def look() -> JobStatus:
             running = any(process.poll() is None for process in processes)
@@ -177,18 +186,16 @@ class LocalLauncher(Launcher):
         cores = [str(core) for slot in slots for core in slot.cores]
         return f"core {', '.join(cores)}" if cores else ""
 
-    def exit_reason(self, job: int) -> str | None:
+    def ending(self, job: int) -> Ending:
         """Return the exit code or the signal of an agent that was started here."""
-        code = self._exit_code(job)
+        process = self._processes.get(job)
+        code = process.poll() if process is not None else None
         if code is None:
-            return None
+            return Ending()
         if code < 0:
-            return f"its agent was killed by {signal.Signals(-code).name}"
-        return f"its agent ended with code {code}, see {self._log(job)}"
-
-    def running_elsewhere(self, job: int) -> bool:
-        """Whether the agent's exit code says that another one has the job."""
-        return self._exit_code(job) == ELSEWHERE_CODE
+            return Ending(reason=f"its agent was killed by {signal.Signals(-code).name}")
+        text = f"its agent ended with code {code}, see {self._log(job)}"
+        return Ending("elsewhere" if code == ELSEWHERE_CODE else "fault", text)
 
     def stop(self) -> None:
         """Ask every agent to stop, including those that an earlier controller started."""
@@ -211,10 +218,6 @@ class LocalLauncher(Launcher):
             job: pid for job, pid in self._adopted.items() if job_of(pid, self._folder) == job
         }
         return self._adopted | started
-
-    def _exit_code(self, job: int) -> int | None:
-        process = self._processes.get(job)
-        return process.poll() if process is not None else None
 
 
 def split_cores(

@@ -1,12 +1,11 @@
 """What a preflight checks on one node: the node itself, and together with the others.
 
 Nodes and the gatherer, which collects their results, exchange files in the shared folder. A node
-that cannot do that prints a fault, which the gatherer reads from the scheduler's output file.
+that cannot do that prints a report, which the gatherer reads from the output of the node's step.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import platform
 import shutil
@@ -20,6 +19,7 @@ from pathlib import Path
 import vflops
 from vflops.errors import RunFailed, VflopsError
 from vflops.launch import node_clock
+from vflops.launch.agent_report import AgentReport
 from vflops.launch.clock_server import LOOPBACK, ClockServer, interface_towards
 from vflops.launch.job_script import LOCAL_PATH
 from vflops.launch.node_check.exchange import Exchange, Health, Present, Space, links_s, plan_file
@@ -29,8 +29,6 @@ from vflops.launch.node_check.link_tasks import Backend, LinkPlan, check_rounds
 from vflops.launch.waiting import node_name, reserved_ports, wait_for
 from vflops.record.files.atomic import cannot_write
 
-FAULT = "preflight fault "
-"""The prefix of the line that a node prints if it cannot take part."""
 _BLOCK_BYTES = 1 << 22
 _SIZE_BYTES: dict[Backend, int] = {"gloo": 1 << 24, "nccl": 1 << 27}
 _CONNECT_S: dict[Backend, float] = {"gloo": 5.0, "nccl": 14.0}
@@ -53,8 +51,9 @@ def main(folder: str, node: str) -> int:
     except Exception as error:
         if not isinstance(error, VflopsError):
             traceback.print_exc()
-        fault = {"node": int(node), "name": name, "fault": str(error) or type(error).__name__}
-        print(FAULT + json.dumps(fault), flush=True)
+        message = str(error) or type(error).__name__
+        fault = AgentReport(node=name, job=int(node), outcome="failed", message=message)
+        print(fault.model_dump_json(), flush=True)
         return 3
     return 0
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import time
 from collections.abc import Callable, Collection
@@ -13,15 +12,17 @@ from typing import TypeVar
 
 from vflops.config.launch import LaunchSettings
 from vflops.errors import UsageError
+from vflops.launch.agent_report import AgentReport, last_report
 from vflops.launch.factory import launcher_class
-from vflops.launch.job_script import PROBE_LOG
+from vflops.launch.job_script import PREFLIGHT, step_log
 from vflops.launch.launcher import Look
 from vflops.launch.node_check.exchange import Exchange, Present, link_backend, plan_file
 from vflops.launch.node_check.findings import Finding, NodeResult, Order, Preflight
-from vflops.launch.node_check.node_probe import FAULT, check_plan, measure_s
+from vflops.launch.node_check.node_probe import check_plan, measure_s
 from vflops.launch.node_check.verdicts import Facts, judge
 from vflops.launch.nodes import known_nodes
 from vflops.launch.site import SiteSettings
+from vflops.launch.slurm.commands import step_error
 from vflops.record.files import atomic
 from vflops.record.files.document import Document
 
@@ -128,9 +129,7 @@ class Gatherer:
             health={node: one.health for node, one in answers.items() if one.health is not None},
             results=results,
             links=[(task, result) for task, result in measured if result is not None],
-            faults={
-                node: self._fault(node, name) for node, name in names.items() if node not in results
-            },
+            faults={node: self._fault(node) for node in names if node not in results},
             backend=plan.backend,
             gpus=self._gpus,
         )
@@ -159,29 +158,24 @@ class Gatherer:
     def _silent(self, word: str, nodes: Collection[int]) -> set[int]:
         """Return the nodes that have written neither the file nor a fault."""
         left = {node for node in nodes if not (self._folder / f"{word}-{node}.json").is_file()}
-        return left - self._faults().keys() if left else left
+        return {node for node in left if self._report(node) is None}
 
-    def _faults(self) -> dict[int, str]:
-        """Return the faults that nodes printed."""
-        faults = {}
-        for line in self._log():
-            with suppress(ValueError):  # the output of several nodes may be interleaved
-                if line.startswith(FAULT):
-                    fault = json.loads(line.removeprefix(FAULT))
-                    faults[fault["node"]] = f"{fault['name']} says: {fault['fault']}"
-        return faults
+    def _report(self, node: int) -> AgentReport | None:
+        """Return the fault that a node printed, if any."""
+        return last_report(self._output(node), node)
 
-    def _fault(self, node: int, name: str) -> str:
+    def _fault(self, node: int) -> str:
         """Return the fault of a node: its own, or a timeout with the scheduler's message if any."""
-        about = [line for line in self._log() if f" {name}: " in line or f"node {name}" in line]
+        report, error = self._report(node), step_error(self._output(node))
+        if report is not None:
+            return f"{report.node} says: {report.message}"
         silent = f"no answer within {self._order.limit_s:g} s"
-        return self._faults().get(node) or (f"{silent} ({about[0].strip()})" if about else silent)
+        return f"{silent} ({error})" if error else silent
 
-    def _log(self) -> list[str]:
+    def _output(self, node: int) -> bytes:
         with suppress(OSError):
-            log = self._folder / PROBE_LOG
-            return log.read_text(encoding="utf-8", errors="replace").splitlines()
-        return []
+            return step_log(self._folder / PREFLIGHT, node).read_bytes()
+        return b""
 
 
 def _name(known: tuple[str, ...], node: int) -> str:

@@ -1,29 +1,52 @@
-"""Runs SLURM's commands, and turns their failures into errors."""
+"""Runs SLURM's commands, and turns what they and its daemons print into types and errors."""
 
 from __future__ import annotations
 
 import subprocess
 from collections.abc import Sequence
+from typing import Literal
 
 from vflops.errors import RunFailed, UsageError
 from vflops.launch.scheduler import last_line
 from vflops.launch.slurm.outage import CANCEL_LIMIT_S, Outage, SchedulerUnavailable, patiently
 
-NO_SLURM = "establish a configuration source"
-"""A part of what SLURM's commands print on a machine that is not in a cluster."""
+Complaint = Literal["no contact", "no answer", "no cluster", "no job", "account", "partition"]
+"""``no contact``: slurmctld is not running; ``no answer``: the request may or may not have been
+processed; ``no cluster``: this machine is not in one; ``no job``: the job has ended or, in SLURM
+22.05, scancel has signalled a step; ``account``, ``partition``: the user cannot use the one given.
+"""
+
 NO_SLURM_HINT = "this machine is not a login node of a SLURM cluster, or SLURM_CONF is not set"
+UNUSABLE_STATE = r"^(down|drain|error|fail)|\*$"
+"""Matches the states of nodes, as sinfo prints them, on which nothing should be started."""
 _NO_ANSWER = "did not answer within"
-_NO_CONTACT = "contact slurm controller"
-"""A part of what SLURM's commands print if slurmctld is not running."""
-_UNCERTAIN = ("timed out", "Unknown error", _NO_ANSWER)
-"""Messages after which a request may or may not have been processed."""
-_GONE = "Invalid job id"
-"""A part of what scancel prints about a job that has ended, and also (in SLURM 22.05) about a step
-that it has signalled."""
+_COMPLAINTS: dict[str, Complaint] = {
+    "contact slurm controller": "no contact",
+    "timed out": "no answer",
+    "Unknown error": "no answer",
+    _NO_ANSWER: "no answer",
+    "establish a configuration source": "no cluster",
+    "Invalid job id": "no job",
+    "Invalid account": "account",
+    "partition": "partition",
+}
+"""Parts of what SLURM's commands print; the first one that is found counts."""
+_STEP_ERRORS = ("srun: error: ", "slurmstepd: error: ")
 _TIMEOUT_S, _CANCEL_TIMEOUT_S = 60.0, 30.0
 _SETTLE_S = 60.0
 """After how long a signal that may have arrived is repeated: a second one within the time that
 ranks have to write a checkpoint would kill them before it is written."""
+
+
+def complaint(output: str) -> Complaint | None:
+    """Return what the output of a failed command complains about, if that is known."""
+    return next((kind for text, kind in _COMPLAINTS.items() if text in output), None)
+
+
+def step_error(output: bytes) -> str | None:
+    """Return the first error of srun or of a node's daemon in the output of one step."""
+    lines = output.decode(errors="replace").splitlines()
+    return next((line for line in lines if line.startswith(_STEP_ERRORS)), None)
 
 
 def run_command(
@@ -66,7 +89,7 @@ def scancel(*arguments: str) -> None:
 
     def ask() -> None:
         done = run_command(["scancel", "--quiet", *arguments], _CANCEL_TIMEOUT_S)
-        lines = [line for line in done.stderr.splitlines() if _GONE not in line]
+        lines = [line for line in done.stderr.splitlines() if complaint(line) != "no job"]
         if done.returncode != 0 and lines:
             raise_if_unavailable("scancel", "\n".join(lines))
             raise RunFailed(f"scancel: {last_line(lines[-1])}", hint="cancel again")
@@ -78,16 +101,17 @@ def scancel(*arguments: str) -> None:
 
 def raise_if_unavailable(command: str, output: str) -> None:
     """Raise SchedulerUnavailable if the output of a failed command says so."""
-    if _NO_CONTACT in output or any(text in output for text in _UNCERTAIN):
+    kind = complaint(output)
+    if kind in ("no contact", "no answer"):
         raise SchedulerUnavailable(
-            f"{command}: {last_line(output)}", may_have_succeeded=_NO_CONTACT not in output
+            f"{command}: {last_line(output)}", may_have_succeeded=kind == "no answer"
         )
 
 
 def command_failed(command: str, output: str) -> RunFailed | UsageError:
     """Return the error for a command that failed with this output."""
     message = f"{command}: {last_line(output)}"
-    if NO_SLURM in output:
+    if complaint(output) == "no cluster":
         return UsageError(message, hint=NO_SLURM_HINT)
     return RunFailed(message, hint="check that the scheduler is up, then try again")
 

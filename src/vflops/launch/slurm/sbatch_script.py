@@ -16,7 +16,9 @@ from vflops.launch.job_script import (
     node_command,
     quoted,
     script_text,
+    steps_folder,
 )
+from vflops.launch.slurm.commands import UNUSABLE_STATE
 
 STOP = ".stop"
 """The suffix of a file next to a script; while it exists, the script does not retry jobs."""
@@ -27,9 +29,10 @@ short limit. SLURM may ask up to a minute earlier."""
 
 _WITH_RETRIES = """\
 with_retries() {  # the arguments of step, then how many times to try it
-  local try code
+  local try code number=1
   for ((try = 1; ; try++)); do
-    step "$@"
+    while [ -e "$steps/$1-$number.log" ]; do ((number++)); done
+    step "$@" &>"$steps/$1-$number.log"
     code=$?
     # 0: finished; 1: stopped, or srun could not start it; 2: wrong use; 4: another agent has it.
     ((code > 2 && code != 4)) || return $code
@@ -42,6 +45,10 @@ with_retries() {  # the arguments of step, then how many times to try it
     # A rank hung: if no other job needs this allocation, the next one has other nodes.
     [ ! -e "$run/jobs/$1/hung" ] || ((jobs > 1)) || return $code
     ((try < $5)) || return $code
+    if sinfo --noheader --nodes="$(names "$2" "$3")" --format=%T | grep -Eq "$unusable"; then
+      echo "job $1 died with code $code and gets other nodes"
+      return $code
+    fi
     echo "job $1 died with code $code and is tried again"
     sleep $((2 ** (try - 1)))
     [ ! -e "$stop" ] || return $code
@@ -71,9 +78,9 @@ def allocation_script(
 
     ``program`` is what Python runs in each step, with the run folder and the job's number.
 
-    A step that dies is retried during the allocation, unless a file with the suffix ``STOP`` exists
-    next to the script. The script can also be run in an allocation that the user already has:
-    ``bash SCRIPT``.
+    A step that dies is retried during the allocation, unless one of its nodes is drained or down,
+    or a file with the suffix ``STOP`` exists next to the script. The script can also be run in an
+    allocation that the user already has: ``bash SCRIPT``.
     """
     last = max(step.first_node + step.nodes for step in steps)
     if last > request.nodes:
@@ -87,7 +94,7 @@ def allocation_script(
     options = "--exact --mem=0 --kill-on-bad-exit=1" + " --overlap" * request.overlap
     parts = [
         f'srun --job-name={quoted(step_name(run))}"$1"',
-        '--nodelist="$(IFS=,; echo "${nodes[*]:$2:$3}")"',
+        '--nodelist="$(names "$2" "$3")"',
         '--nodes="$3" --ntasks="$3" --ntasks-per-node=1',
         f"--cpus-per-task=$(({tasks} * {cores}))",
         _gpus(f"$(({tasks} * {gpus}))" if gpus else 0),
@@ -96,7 +103,10 @@ def allocation_script(
     ]
     body = [
         'mapfile -t nodes < <(scontrol show hostnames "$SLURM_JOB_NODELIST")',
-        f"stop={quoted(request.script.with_suffix(STOP))}",
+        'names() { local IFS=,; echo "${nodes[*]:$1:$2}"; }  # from a number, how many',
+        f"stop={quoted(request.script.with_suffix(STOP))} unusable={quoted(UNUSABLE_STATE)}",
+        f"steps={quoted(steps_folder(request.script))}",
+        '[ -d "$steps" ] || mkdir "$steps" || exit 1',
         f"run={quoted(run)} jobs={len(steps)}",
         *ceilings_lines(
             _all_nodes(request, f'{quoted(step_name(run))}"ceilings"'),

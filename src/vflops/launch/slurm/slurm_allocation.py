@@ -8,6 +8,7 @@ import signal
 import subprocess
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 from vflops.errors import RunFailed, UsageError
@@ -50,6 +51,7 @@ class AllocationScheduler(SlurmScheduler):
 
     def submit(self, request: Request) -> str:
         """Start the script in a new session and return its name."""
+        self.expect_change()
         job, nodes = self.allocation.job_id, self.allocation.nodes
         if request.nodes > len(nodes):
             raise UsageError(
@@ -89,8 +91,7 @@ class AllocationScheduler(SlurmScheduler):
         script = intent.name.partition(".")[0]
         return script if self._status_of(script).state == "running" else None
 
-    def look(self, ids: Sequence[str]) -> dict[str, JobStatus]:
-        """Return the status of each script; as this is cheap, the interval stays short."""
+    def _query(self, ids: Sequence[str]) -> dict[str, JobStatus]:
         return {script: self._status_of(script) for script in ids}
 
     def cancel(self, ids: Sequence[str]) -> None:
@@ -114,9 +115,15 @@ class AllocationScheduler(SlurmScheduler):
                 return JobStatus("running", nodes, None)
         except SchedulerUnavailable as error:
             return JobStatus("running", nodes, error.message)
-        ended = "COMPLETED" if code == 0 else "FAILED"
-        text = f"{ended}, exit code {code}" if code else ended
-        return JobStatus("ended", nodes, text, ended_by="completion" if code == 0 else "failure")
+        if code == 0:
+            return JobStatus("ended", nodes, "COMPLETED", ended_by="completion")
+        (whole,) = super()._query([self.allocation.job_id]).values()
+        if whole.state == "ended" and whole.ended_by is not None:
+            return replace(whole, nodes=nodes)  # for example its time limit
+        if whole.state == "running" and whole.reason is not None:  # it is ending
+            return JobStatus("running", nodes, whole.reason)
+        text = f"FAILED, exit code {code}" if code else "FAILED"
+        return JobStatus("ended", nodes, text, ended_by="failure")
 
     def _signal(self, name: str) -> None:
         outage = Outage(NAME, limit_s=CANCEL_LIMIT_S, hint="cancel again when SLURM answers")

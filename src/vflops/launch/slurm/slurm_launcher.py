@@ -12,14 +12,15 @@ from vflops.config.launch import LaunchSettings
 from vflops.launch import site
 from vflops.launch.agent_report import AgentReport, last_report
 from vflops.launch.job_history import nodes_that_lost_jobs
-from vflops.launch.job_script import NODE_CHECK, PROBE_LOG, Request, Step
-from vflops.launch.launcher import Launcher, Look
+from vflops.launch.job_script import NODE_CHECK, PREFLIGHT, Request, Step
+from vflops.launch.launcher import Ending, How, Launcher, Look
 from vflops.launch.node_clock import serve_clock
 from vflops.launch.node_layout import NodeLayout
 from vflops.launch.placement import Node
 from vflops.launch.scheduler import EndedBy, JobStatus
 from vflops.launch.site import SiteSettings
 from vflops.launch.sizing import rank_share
+from vflops.launch.slurm.commands import step_error
 from vflops.launch.slurm.sbatch_script import STOP, allocation_script, job_script
 from vflops.launch.slurm.slurm_allocation import scheduler_of_run, slurm_scheduler
 from vflops.launch.slurm.slurm_nodes import (
@@ -42,9 +43,8 @@ _SILENT_S = 120.0
 """How long a job may run before its output must be in the run folder."""
 _LATE_S = 5.0
 """How long a new file may take to appear on a shared file system."""
-_STEP_ERRORS = ("srun: error: ", "slurmstepd: error: ")
 _LONGEST_S = 10.0
-"""The longest time between two queries, so that a lost node is noticed soon."""
+"""The longest time between two queries of jobs, and the time between two queries of nodes."""
 _NOT_THE_NODE: tuple[EndedBy, ...] = ("cancellation", "memory", "preemption", "time limit")
 """Ends of a job for which its node is not to blame."""
 
@@ -81,11 +81,6 @@ class SlurmLauncher(Launcher):
         return current_allocation() is not None
 
     @classmethod
-    def check_layout(cls, nodes: Sequence[Node], ranks: int) -> None:
-        """Raise UsageError if a model would have different numbers of ranks on its nodes."""
-        NodeLayout(ranks, min(node.slots for node in nodes))
-
-    @classmethod
     def nodes_to_check(cls, nodes: int | None, site: SiteSettings) -> tuple[int, Mapping[str, str]]:
         """Return how many nodes can be checked, and which of those requested are unusable."""
         require_slurm()
@@ -97,12 +92,12 @@ class SlurmLauncher(Launcher):
         """Check each node in a step of one script, which is kept in the folder."""
         request = Request(
             name="vflops-preflight",
-            script=folder / "preflight.sh",
+            script=folder / PREFLIGHT,
             nodes=nodes,
             tasks_per_node=1,
             cores_per_task=1,
             gpus_per_task=gpus,
-            output=folder / PROBE_LOG,
+            output=folder / "preflight.log",
             site=site.model_copy(update={"time_limit": _CHECK_LIMIT}),
         )
         # One step per node: a node that cannot be reached does not affect the others.
@@ -148,7 +143,8 @@ class SlurmLauncher(Launcher):
         self._looked_s = float("-inf")
         self._running_since_s: dict[str, float] = {}
         self._all_nodes: dict[str, tuple[str, ...]] = {}
-        self._lost_nodes: dict[str, str] = {}
+        self._lost_nodes: dict[tuple[str, str], str] = {}
+        self._nodes_asked_s = float("-inf")
         self._restarts: dict[tuple[int, str], int] = {}
 
     @property
@@ -222,7 +218,7 @@ class SlurmLauncher(Launcher):
         if time.monotonic() - self._looked_s >= min(self._scheduler.interval_s, _LONGEST_S):
             self._statuses = self._scheduler.look(self._submissions.ids)
             self._looked_s = time.monotonic()
-            self._find_lost_nodes()
+        self._find_lost_nodes()
         statuses = {job: self._status(job) for job in self._submitted}
         return [
             job
@@ -231,19 +227,32 @@ class SlurmLauncher(Launcher):
         ]
 
     def _find_lost_nodes(self) -> None:
-        """Ask which nodes of running jobs are down: SLURM does not end their allocation."""
+        """Ask which nodes of running jobs are down: SLURM does not end their allocation.
+
+        If slurmctld is silent, sinfo blocks for long, so the time counts from its end.
+        """
+        if time.monotonic() - self._nodes_asked_s < _LONGEST_S:
+            return
         running = {
-            node
-            for job in self._submitted
+            (record.id, node)
+            for job, record in self._submitted.items()
             if (status := self._status(job)) is not None and status.state == "running"
             for node in self._nodes(job)
         }
-        self._lost_nodes = self._scheduler.down_nodes(sorted(running)) if running else {}
+        if not running:
+            self._lost_nodes = {}
+            return
+        down = self._scheduler.down_nodes(sorted({node for _, node in running}))
+        self._lost_nodes = {(native, node): down[node] for native, node in running if node in down}
+        self._nodes_asked_s = time.monotonic()
 
     def _lost_nodes_of(self, job: int) -> dict[str, str]:
         """Return those nodes of the job that are down, with what the scheduler says about each."""
-        lost = self._lost_nodes
-        return {node: lost[node] for node in self._nodes(job) if node in lost}
+        record, lost = self._submitted.get(job), self._lost_nodes
+        if record is None or not lost:
+            return {}
+        pairs = [(record.id, node) for node in self._nodes(job)]
+        return {pair[1]: lost[pair] for pair in pairs if pair in lost}
 
     def location(self, job: int) -> str:
         """Return the job's nodes, or what the job waits for."""
@@ -252,15 +261,31 @@ class SlurmLauncher(Launcher):
             return ""
         return ", ".join(self._nodes(job)) or (status.reason or status.state)
 
-    def exit_reason(self, job: int) -> str | None:
-        """Return the scheduler's reason and the last message of the job's agent."""
-        status = self._status(job)
+    def ending(self, job: int) -> Ending:
+        """Return the scheduler's reason and the last report of the job's agent."""
         if lost := self._lost_nodes_of(job):
-            return f"{self.label}: node {'; node '.join(lost.values())}"
-        reason = f"{self.label}: {status.reason}" if status and status.reason else None
-        report = self._agent_report(job)
-        text = report.text if report is not None else self._step_error(job)
-        return "; ".join(filter(None, (reason, text))) or None
+            reason = f"{self.label}: node {'; node '.join(lost.values())}"
+            return Ending(reason=reason, suspects=[*lost])
+        status, report = self._status(job), self._agent_report(job)
+        reason = f"{self.label}: {status.reason}" if status and status.reason else ""
+        error = self._step_error(job) if report is None else None
+        text = "; ".join(filter(None, (reason, error))) or None
+        return Ending(self._how(job, status, report), text, report, self._suspects(job, report))
+
+    def _how(self, job: int, status: JobStatus | None, report: AgentReport | None) -> How:
+        """Return how the attempt ended; an agent that was stopped may not say why."""
+        record, outcome = self._submitted.get(job), report.outcome if report is not None else None
+        if outcome == "elsewhere":
+            return "elsewhere"
+        if record is None or status is None:
+            return "fault"
+        requeued = status.restarts > self._restarts.get((job, record.id), 0)
+        self._restarts[job, record.id] = status.restarts
+        if requeued or status.ended_by == "preemption":
+            return "requeue"
+        if status.ended_by == "cancellation":
+            return "cancelled"
+        return "limit" if outcome == "limit" or status.ended_by == "time limit" else "fault"
 
     def stop(self) -> None:
         """Ask all jobs of this run, and no others, to write a checkpoint and end."""
@@ -285,11 +310,9 @@ class SlurmLauncher(Launcher):
         self._scheduler.expect_change()
         self._looked_s = float("-inf")
 
-    def suspects(self, job: int) -> Collection[str]:
+    def _suspects(self, job: int, report: AgentReport | None) -> Collection[str]:
         """Return the job's nodes, unless its end was intended or it reported an error itself."""
-        if lost := self._lost_nodes_of(job):
-            return [*lost]
-        status, report = self._status(job), self._agent_report(job)
+        status = self._status(job)
         if status is None or status.ended_by in _NOT_THE_NODE:
             return ()
         if status.state != "ended" and not self.gang:  # it was requeued
@@ -297,23 +320,6 @@ class SlurmLauncher(Launcher):
         if report is not None and report.outcome == "unseen":
             return (report.node,)
         return () if report is not None and not report.may_be_the_node else self._nodes(job)
-
-    def is_excused(self, job: int, *, advanced: bool) -> bool:
-        """Whether the attempt ended by a time limit, by preemption, or with a requeued job."""
-        record, status = self._submitted.get(job), self._status(job)
-        if record is None or status is None or self._lost_nodes_of(job):
-            return False
-        requeued = status.restarts > self._restarts.get((job, record.id), 0)
-        self._restarts[job, record.id] = status.restarts
-        report = self._agent_report(job)
-        stopped = report is not None and report.outcome == "stopped"
-        at_limit = advanced and (stopped or status.ended_by == "time limit")
-        return requeued or at_limit or status.ended_by == "preemption"
-
-    def running_elsewhere(self, job: int) -> bool:
-        """Whether the job's agent found another one running the job."""
-        report = self._agent_report(job)
-        return report is not None and report.outcome == "elsewhere"
 
     def invisible_reason(self, job: int) -> str | None:
         """Return why a job that ran wrote nothing to the run folder; None if all is well."""
@@ -339,13 +345,13 @@ class SlurmLauncher(Launcher):
         return None
 
     def _step_error(self, job: int) -> str | None:
-        """Return the first error of the job's step that never got to its agent."""
-        lines = (self._submissions.output(job) or b"").decode(errors="replace").splitlines()
-        return next((line for line in lines if line.startswith(_STEP_ERRORS)), None)
+        """Return the first error of the job's newest step with one, if it has had a step."""
+        script, *steps = self._submissions.outputs(job) or [b""]
+        return next(filter(None, map(step_error, reversed(steps or [script]))), None)
 
     def _agent_report(self, job: int) -> AgentReport | None:
-        """Return the last report of the job's agent in the output of its script."""
-        return last_report(self._submissions.output(job) or b"", job)
+        """Return the last report of the job's agents."""
+        return last_report(b"\n".join(self._submissions.outputs(job)), job)
 
     def _status(self, job: int) -> JobStatus | None:
         record = self._submitted.get(job)

@@ -11,9 +11,9 @@ from vflops.errors import UsageError
 from vflops.launch.job_script import Request
 from vflops.launch.scheduler import EndedBy, JobStatus, Scheduler, State, last_line, require_command
 from vflops.launch.slurm.commands import (
-    NO_SLURM,
     NO_SLURM_HINT,
     command_failed,
+    complaint,
     partition_hint,
     raise_if_unavailable,
     run_command,
@@ -103,8 +103,9 @@ class SlurmScheduler(Scheduler):
         columns = ",".join(f"{field}:|" for field in _FIELDS)
         options = ["--noheader", "--states=all", f"--jobs={','.join(ids)}", "-O", columns]
         done = run_command(["squeue", *options])
-        if done.returncode != 0 and "Invalid job id" not in done.stderr:
-            if NO_SLURM in done.stderr and not self._statuses:
+        said = complaint(done.stderr)
+        if done.returncode != 0 and said != "no job":
+            if said == "no cluster" and not self._statuses:
                 raise command_failed("squeue", done.stderr)
             unknown = JobStatus("waiting", (), last_line(done.stderr))
             return {job: self._statuses.get(job, unknown) for job in ids}
@@ -140,13 +141,13 @@ def require_slurm() -> None:
 
 def _refusal(request: Request, output: str) -> UsageError:
     message = f"slurm refused {request.script}: {last_line(output)}"
-    if NO_SLURM in output:
-        return UsageError(message, hint=NO_SLURM_HINT)
-    hint = f"its options are in {request.script}, from site.toml"
-    if "partition" in output:
+    hint, kind = f"its options are in {request.script}, from site.toml", complaint(output)
+    if kind == "no cluster":
+        hint = NO_SLURM_HINT
+    elif kind == "partition":
         hint = partition_hint()
         message += f" ({request.site.partition})" if request.site.partition else ""
-    elif "account" in output:
+    elif kind == "account":
         hint = "set account in site.toml to one of yours"
     return UsageError(message, hint=hint)
 

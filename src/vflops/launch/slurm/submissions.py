@@ -14,7 +14,7 @@ from typing import ClassVar
 
 from vflops.errors import FolderError, UsageError
 from vflops.interruption import SIGNALS, unlimited
-from vflops.launch.job_script import Request, Step
+from vflops.launch.job_script import Request, Step, step_logs
 from vflops.launch.scheduler import Scheduler
 from vflops.launch.slurm.outage import Outage, SchedulerUnavailable, patiently
 from vflops.record.files import atomic
@@ -107,15 +107,16 @@ class Submissions:
         """The scheduler's ids of the newest submissions."""
         return sorted({record.id for record in self.newest.values()})
 
-    def output(self, job: int) -> bytes | None:
-        """Return what the job's script has written since it was submitted; None if it has not."""
+    def outputs(self, job: int) -> list[bytes]:
+        """Return the output of the job's script since it was submitted, and that of its steps."""
         record = self.newest.get(job)
         if record is None or not record.script:
-            return None
-        try:
-            return self.log(record).read_bytes()[record.log_start :]
-        except FileNotFoundError:
-            return None
+            return []
+        own = b""
+        with suppress(FileNotFoundError):  # it has not started
+            own = self.log(record).read_bytes()[record.log_start :]
+        steps = step_logs(self._folder.path / record.script, job)
+        return [own, *(path.read_bytes() for path in steps)]
 
     def log(self, record: Submitted) -> Path:
         """Return the file with the output of a script."""

@@ -36,6 +36,7 @@ from vflops.results.roofline.analysis import COMPUTE, Bound, Ceilings
 from vflops.results.roofline.roofline_text import PARTS, part_rows, sentences
 from vflops.results.roofline.run_ceilings import measured_where, run_ceilings
 from vflops.results.score import score_tables
+from vflops.results.score.lost_attempts import LOST, lost_line, lost_rows
 from vflops.results.score.node_text import nodes_title
 from vflops.results.score.score_file import Score
 from vflops.results.score.scoring import best_bound, score
@@ -102,6 +103,9 @@ def write_report(contents: Contents) -> None:
         jobs=jobs.rows,
         jobs_note=jobs.note,
         jobs_gist=count_text(jobs.jobs, "job"),
+        lost_names=LOST,
+        lost=lost_rows(contents),
+        lost_line=lost_line(contents),
         distribution_names=many_trainings.DISTRIBUTION,
         convention_names=CONVENTIONS,
         system=system,

@@ -71,7 +71,7 @@ class JobLost(Data):
 
 
 class JobGivenUp(Data):
-    """A job failed too often; the ensemble is evaluated without it."""
+    """A job failed too often or was cancelled; the ensemble is evaluated without it."""
 
     job: Index
     attempts: Index

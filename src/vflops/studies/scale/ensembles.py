@@ -66,6 +66,7 @@ class Ensembles(Axis):
     def check_size(self, settings: Settings, workload: str, size: Size) -> None:
         """Raise UsageError if settings are missing, or models do not fit on the nodes at once."""
         from vflops.launch.factory import launcher_class
+        from vflops.launch.node_layout import check_layout
         from vflops.studies.scale.node_shares import placed
         from vflops.workloads.contract.registry import workload as find_workload
 
@@ -80,7 +81,7 @@ class Ensembles(Axis):
         if size.jobs > 1:
             spec.load_code().check_ensemble(section)
         placement = placed(settings, workload, size)
-        launcher_class(settings.launch.on).check_layout(placement.nodes, size.ranks)
+        check_layout(launcher_class(settings.launch.on), placement.nodes, size.ranks)
 
     def goal(self, record: JobRecord) -> tuple[str, float]:
         """Return the name of the quality measure, and its target."""

@@ -10,7 +10,7 @@ from typing import Any
 from vflops.config.settings import Settings
 from vflops.errors import UsageError
 from vflops.launch.factory import launcher_class
-from vflops.launch.node_layout import NodeLayout
+from vflops.launch.node_layout import NodeLayout, check_layout
 from vflops.launch.nodes import known_nodes, usable_nodes
 from vflops.launch.placement import Node, Plan, capacity, plan
 from vflops.launch.sizing import Asked, shape
@@ -79,7 +79,7 @@ def node_shares(settings: Settings, ranks: int | None) -> NodeShares:
         settings, given = _with_ranks(settings, ranks), ["train.ranks"]
     found = size_run(settings, given).shapes[name]
     if not place.is_this_machine or launch.rehearse:
-        place.check_layout(found.nodes, found.ranks)
+        check_layout(place, found.nodes, found.ranks)
         return NodeShares(len(found.nodes), found.ranks, found.ranks_per_node)
     nodes = known_nodes(launch, section["train"]["device"])
     number = capacity(nodes, found.ranks)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+import traceback
 from contextlib import suppress
 from datetime import timedelta
 from typing import Any
@@ -56,6 +57,22 @@ def abort_groups() -> None:
     thread = threading.Thread(target=work, name="abort", daemon=True)
     thread.start()
     thread.join(_ABORT_S)
+
+
+def is_lost_peer(error: Exception) -> bool:
+    """Whether an error only says that another rank is gone.
+
+    Gloo raises RuntimeError, as much else does: what counts is that torch.distributed raised it, or
+    the engine of backward passes, in which ranks average their gradients.
+    """
+    if isinstance(error, dist.DistError | ConnectionError):
+        return True
+    if type(error) is not RuntimeError or not dist.is_initialized():
+        return False
+    frames = traceback.walk_tb(error.__traceback__)
+    modules = [str(frame.f_globals.get("__name__")) for frame, _ in frames]
+    raiser = [name for name in modules if name != "torch._ops"][-1]
+    return raiser == "torch.autograd.graph" or raiser.startswith("torch.distributed.")
 
 
 class ConnectedRanks(RankGroup):

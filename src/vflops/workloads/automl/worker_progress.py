@@ -57,7 +57,7 @@ class WorkerProgress:
         since_s = 0.0 if self._updated_s is None else time.monotonic() - self._updated_s
         return max(self.duration_s - self.elapsed_s - since_s, 0.0)
 
-    def take(self, kind: str, data: dict[str, Any]) -> None:
+    def __call__(self, kind: str, data: dict[str, Any]) -> None:
         """Apply an event; one with an invalid payload is skipped."""
         self._tracker.take(kind, data)
         with suppress(ValidationError):

@@ -65,8 +65,8 @@ class WorkloadSpec:
     """``package.module:function`` that returns remarks about accepted data, a list of sentences,
     for given settings and ``DataFacts`` (no torch). A run shows them before it trains."""
     observer: str | None = None
-    """``package.module:function`` that returns a ``JobObserver`` for a ``JobRecord``, which follows
-    the job's events for the live table (no torch). None if epochs and qualities are enough."""
+    """``package.module:function`` that returns for a ``JobRecord`` what the live table calls with
+    the job's events, a ``Listener`` (no torch). None if epochs and qualities are enough."""
     is_search: bool = False
     """Whether its jobs are the workers of one search instead of independent training runs."""
     can_be_bagged: bool = True
