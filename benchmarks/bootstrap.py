@@ -16,7 +16,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from vflops.train.ensemble.bootstrap import bag
+from vflops.data.bootstrap import bag
 from vflops.units import quantity, seconds
 
 SEED = 1

@@ -1,4 +1,4 @@
-"""Packed data is staged to the storage of a node once and completely, or not at all."""
+"""Packed data is staged to the storage of a node once: whole, or the samples that jobs read."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
@@ -19,14 +19,24 @@ from typing import IO, NamedTuple
 import numpy as np
 import psutil
 import pytest
+from numpy.typing import NDArray
 
+from tests.support.sample_parts import Vflops
 from vflops.config.profiles import tiny
 from vflops.data import local_copy
 from vflops.data.images.image_writer import ImageWriter
 from vflops.data.images.packed_images import PackedImages
-from vflops.data.local_copy import LocalCopy
-from vflops.data.packed_index import INDEX, StoredFile, hash_file
-from vflops.data.staging import read_staged, stage, stage_attempt, staged_nodes
+from vflops.data.local_copy import LocalCopy, Missing
+from vflops.data.packed_index import INDEX, hash_file
+from vflops.data.present_samples import Mask
+from vflops.data.staging import (
+    needed_samples,
+    read_staged,
+    require_staged,
+    stage,
+    stage_attempt,
+    staged_nodes,
+)
 from vflops.errors import FolderError
 from vflops.launch.local.local_launcher import LocalLauncher
 from vflops.record.folder import RunFolder
@@ -39,12 +49,15 @@ SIDE = 100
 STAGE = """
 import sys
 from pathlib import Path
+import numpy as np
 from vflops.data import local_copy
 from vflops.data.staging import stage
 {before}
-source, fingerprint, local, slots, readers = sys.argv[1:]
+source, fingerprint, local, slots, readers, bits = sys.argv[1:]
 say = lambda text: print(text, file=sys.stderr, flush=True)
-print(stage(Path(source), fingerprint, local, Path(slots), int(readers), say).model_dump_json())
+needed = np.array([bit == "1" for bit in bits]) if bits else None
+outcome = stage(Path(source), fingerprint, local, Path(slots), int(readers), say, needed)
+print(outcome.model_dump_json())
 """
 KILLED_AFTER_TWO_FILES = """
 import os, signal
@@ -56,6 +69,27 @@ def fsync(descriptor):
         os.kill(os.getpid(), signal.SIGKILL)
     sync(descriptor)
 os.fsync = fsync
+"""
+
+KILLED_BEFORE_SYNC = """
+import os, signal
+from vflops.data.shard_samples import NeededSamples
+copy = NeededSamples.copy
+def copy_and_die(self, missing, descriptor, stop):
+    copy(self, missing, descriptor, stop)
+    os.kill(os.getpid(), signal.SIGKILL)
+NeededSamples.copy = copy_and_die
+"""
+KILLED_IN_THE_THIRD_SHARD = """
+import os, signal
+from vflops.data.shard_samples import NeededSamples
+local_copy._FILES_AT_ONCE = 1
+copy = NeededSamples.copy
+def copy_or_die(self, missing, descriptor, stop):
+    if missing.first == 16:
+        os.kill(os.getpid(), signal.SIGKILL)
+    copy(self, missing, descriptor, stop)
+NeededSamples.copy = copy_or_die
 """
 
 
@@ -85,12 +119,16 @@ class Node:
     def copy(self) -> Path:
         return self.local / f"vflops-{self.packed.fingerprint[:16]}"
 
-    def stage(self, readers: int = 8) -> Staged:
+    def stage(self, readers: int = 8, needed: Mask | None = None) -> Staged:
         source, mark = self.packed.path, self.packed.fingerprint
-        return stage(source, mark, str(self.local), self.slots, readers, self.said.append)
+        return stage(source, mark, str(self.local), self.slots, readers, self.said.append, needed)
 
-    def process(self, before: str = "", readers: int = 8) -> subprocess.Popen[str]:
-        arguments = (self.packed.path, self.packed.fingerprint, self.local, self.slots, readers)
+    def process(
+        self, before: str = "", readers: int = 8, needed: Mask | None = None
+    ) -> subprocess.Popen[str]:
+        bits = "" if needed is None else "".join("01"[bit] for bit in needed.tolist())
+        where = (self.packed.path, self.packed.fingerprint, self.local, self.slots)
+        arguments = (*where, readers, bits)
         return subprocess.Popen(
             [sys.executable, "-c", STAGE.format(before=before), *map(str, arguments)],
             stdout=subprocess.PIPE,
@@ -302,7 +340,7 @@ def test_no_more_nodes_copy_at_once_than_may(
     counting, busy, most = threading.Lock(), 0, 0
     original = LocalCopy.complete
 
-    def complete(self: LocalCopy, missing: Sequence[StoredFile]) -> None:
+    def complete(self: LocalCopy, missing: Missing) -> None:
         nonlocal busy, most
         with counting:
             busy += 1
@@ -331,6 +369,166 @@ def test_a_turn_is_free_again_when_its_node_dies(node: Node) -> None:
     actual = outcome(process)
     assert actual.bytes == node.bytes
     assert actual.waited_s > 0
+
+
+SAMPLE_BYTES = SIDE * SIDE * 3
+BAGS = [np.random.default_rng(model).random(32) < 0.63 for model in (1, 2)]
+"""The training samples that two jobs read."""
+
+
+def read_one(folder: Path, number: int) -> NDArray[np.uint8]:
+    return PackedImages.open(folder).split("train").image(number)
+
+
+def whole_files(node: Node) -> int:
+    """Bytes that are copied whatever a job samples: all but the shards of the training split."""
+    shards = node.packed.index.splits["train"].shards
+    return node.bytes - sum(shard.bytes for shard in shards)
+
+
+def test_only_the_samples_of_the_jobs_are_copied_each_once(node: Node) -> None:
+    first, second = BAGS
+    staged = [node.stage(needed=needed) for needed in (first, second, first)]
+    union = first | second
+    assert 0 < first.sum() < union.sum() < 32
+    assert [outcome.bytes for outcome in staged] == [
+        whole_files(node) + first.sum() * SAMPLE_BYTES,
+        (second & ~first).sum() * SAMPLE_BYTES,
+        0,
+    ]
+    assert [outcome.samples for outcome in staged] == [first.sum(), union.sum(), union.sum()]
+    shards = [node.copy / shard.file for shard in node.packed.index.splits["train"].shards]
+    assert sum(path.stat().st_blocks * 512 for path in shards) < 32 * SAMPLE_BYTES  # sparse
+    copy, source = (
+        PackedImages.open(path).split("train") for path in (node.copy, node.packed.path)
+    )
+    for number in np.flatnonzero(union).tolist():
+        assert (copy.image(number) == source.image(number)).all()
+
+
+def test_a_sample_that_was_not_copied_cannot_be_read(node: Node) -> None:
+    node.stage(needed=BAGS[0])
+    absent = int(np.flatnonzero(~BAGS[0])[0])
+    split = PackedImages.open(node.copy).split("train")  # not even compared with digests
+    with pytest.raises(FolderError) as caught:
+        split.image(absent)
+    assert caught.value.message.startswith(f"sample {absent} of train in {node.copy} is not in")
+    with ThreadPoolExecutor(2) as pool, pytest.raises(FolderError, match="is not in this copy"):
+        split.read_with(pool, np.arange(32), np.empty(32 * SAMPLE_BYTES, np.uint8))
+    PackedImages.open(node.copy).split("val").image(0)
+
+
+def test_a_job_that_needs_all_samples_completes_the_copy(node: Node) -> None:
+    node.stage(needed=BAGS[0])
+    shards = node.packed.index.splits["train"].shards
+    actual = node.stage()
+    assert (actual.bytes, actual.samples) == (sum(shard.bytes for shard in shards), None)
+    assert PackedImages.open(node.copy).verify() == node.bytes
+    assert not list(node.copy.glob("*.present"))
+    assert node.stage(needed=BAGS[1]).reason == "it was there already"
+
+
+def test_nothing_is_copied_if_the_whole_copy_is_there(node: Node) -> None:
+    node.stage()
+    actual = node.stage(needed=BAGS[0])
+    assert (actual.bytes, actual.samples, actual.reason) == (0, None, "it was there already")
+    spoil(node.copy / "train-00001.bin")  # other jobs may need all of it
+    damaged = node.packed.index.splits["train"].shards[1]
+    assert (node.stage(needed=BAGS[0]).bytes, node.stage().bytes) == (damaged.bytes, 0)
+
+
+def test_samples_without_digests_are_copied_whole(node: Node, tmp_path: Path) -> None:
+    old = tmp_path / "old"
+    shutil.copytree(node.packed.path, old)
+    index = PackedImages.open(old).index
+    index.model_copy(update={"contents": None}).write(old / INDEX)
+    plain = Node(PackedImages.open(old), node.local, node.slots)
+    actual = plain.stage(needed=BAGS[0])
+    assert (actual.bytes, actual.samples) == (plain.bytes, None)
+
+
+def test_a_partial_copy_that_was_killed_resumes(node: Node) -> None:
+    """The first file is the table, the next two are shards; each shard is recorded when done."""
+    process = node.process(before=KILLED_IN_THE_THIRD_SHARD, needed=BAGS[0])
+    process.communicate(timeout=60)
+    assert process.returncode == -signal.SIGKILL
+    assert not (node.copy / INDEX).exists()
+    actual = node.stage(needed=BAGS[0])
+    recorded = BAGS[0][:16].sum() * SAMPLE_BYTES
+    tables = sum(path.stat().st_size for path in node.packed.path.glob("*.npz"))
+    assert actual.bytes <= whole_files(node) + BAGS[0].sum() * SAMPLE_BYTES - recorded
+    assert actual.bytes >= BAGS[0][16:].sum() * SAMPLE_BYTES > tables
+    assert actual.samples == BAGS[0].sum()
+    PackedImages.open(node.copy).verify_contents()
+
+
+def test_a_copy_that_was_killed_while_samples_were_added_keeps_the_others(node: Node) -> None:
+    node.stage(needed=BAGS[0])
+    process = node.process(before=KILLED_BEFORE_SYNC, needed=BAGS[1])
+    process.communicate(timeout=60)
+    assert process.returncode == -signal.SIGKILL
+    assert (node.copy / INDEX).exists()  # the first job may still read its samples
+    added = np.flatnonzero(BAGS[1] & ~BAGS[0])
+    with pytest.raises(FolderError, match="is not in this copy"):
+        read_one(node.copy, int(added[0]))  # whether written or not, it is not recorded
+    assert node.stage(needed=BAGS[0]).bytes == 0
+    assert node.stage(needed=BAGS[1]).bytes == len(added) * SAMPLE_BYTES
+    PackedImages.open(node.copy).verify_contents()
+
+
+def test_only_damaged_samples_are_copied_again(node: Node) -> None:
+    node.stage(needed=BAGS[0])
+    number = int(np.flatnonzero(BAGS[0])[0])
+    assert number == 0 or not BAGS[0][0]
+    shard = node.copy / "train-00000.bin"
+    with shard.open("r+b") as file:
+        file.seek(number * SAMPLE_BYTES + 5)
+        file.write(b"damage")
+    actual = node.stage(needed=BAGS[0])
+    assert (actual.bytes, actual.samples) == (SAMPLE_BYTES, BAGS[0].sum())
+    (node.copy / "train-00001.present").unlink()  # the shard then claims to be whole
+    again = node.stage(needed=BAGS[0])
+    assert again.bytes == node.packed.index.splits["train"].shards[1].bytes
+    PackedImages.open(node.copy).verify_contents()
+
+
+def test_a_damaged_sample_is_refused_only_by_jobs_that_read_it(node: Node, tmp_path: Path) -> None:
+    shutil.copytree(node.packed.path, tmp_path / "damaged")
+    number = int(np.flatnonzero(BAGS[1] & ~BAGS[0])[0])
+    path = tmp_path / "damaged" / f"train-{number // 8:05d}.bin"
+    with path.open("r+b") as file:
+        file.seek(number % 8 * SAMPLE_BYTES)
+        file.write(b"damage")
+    bad = Node(PackedImages.open(tmp_path / "damaged"), node.local, node.slots)
+    assert bad.stage(needed=BAGS[0]).where == "local"
+    with pytest.raises(FolderError, match=rf"sample {number} of train in .*damaged differs"):
+        bad.stage(needed=BAGS[1])
+    assert bad.stage(needed=BAGS[0]).where == "local"
+    PackedImages.open(bad.copy).verify_contents()
+
+
+def test_a_disk_that_is_too_small_for_more_samples_keeps_what_it_has(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node.stage(needed=BAGS[0])
+    monkeypatch.setattr(local_copy, "free_bytes", lambda folder: 0)
+    actual = node.stage(needed=BAGS[1])
+    assert actual.where == "shared"
+    assert actual.reason is not None and "0 B free" in actual.reason
+    assert node.stage(needed=BAGS[0]).bytes == 0  # another job may be reading it
+
+
+def test_a_partial_copy_can_be_verified_and_is_no_data_of_a_new_run(
+    node: Node, vflops: Vflops
+) -> None:
+    node.stage(needed=BAGS[0])
+    verified = vflops("data", "verify", node.copy)
+    assert verified.returncode == 0, verified.stderr
+    assert "a node's copy, which has only the samples that its jobs read" in verified.stdout
+    options = ("--profile", "tiny", "--set", "target=0.8")
+    refused = vflops("run", "image-classification", "--data", node.copy, *options)
+    assert refused.returncode == 2
+    assert "is a node's copy for other jobs, which lacks samples" in refused.stderr
 
 
 @pytest.fixture
@@ -434,7 +632,7 @@ def planned(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
     """A run of two models that has not been started."""
     small = (
         *("micro.benchmarks=[]", "synthetic.train=256", "synthetic.validation=60"),
-        *("train.epochs=2", "train.batch=32", "bagging.models=2"),
+        *("train.epochs=2", "train.batch=32", "bagging.models=2", "bagging.out_of_bag=10"),
     )
     settings = load(profile("tiny", ["image-classification"]), None, small)
     folder = RunFolder.create(tmp_path_factory.mktemp("planned"), "images", settings)
@@ -449,17 +647,40 @@ def from_copy(planned: RunFolder, tmp_path_factory: pytest.TempPathFactory) -> T
     return trained(planned, root, root / "local", 1, 2)
 
 
-def test_jobs_train_from_the_copy_that_one_of_them_made(from_copy: Trained) -> None:
-    facts = JobRecord.read(from_copy.folder.job_file(1)).data
+def test_jobs_train_from_the_copy_of_what_they_sample(from_copy: Trained) -> None:
+    """Also the weights are those of training from the shared data, as the next test shows."""
+    records = [JobRecord.read(from_copy.folder.job_file(job)) for job in (1, 2)]
+    facts = records[0].data
     actual = from_copy.staged()
     assert [staged.where for staged in actual] == ["local", "local"]
-    files = PackedImages.open(Path(facts.path)).index.files()
-    assert sorted(staged.bytes for staged in actual) == [
-        0,
-        sum(file.bytes for file in files),
-    ]
+    packed = PackedImages.open(Path(facts.path))
+    bags = [needed_samples(record) for record in records]
+    assert bags[0] is not None and bags[1] is not None
+    assert 0.5 < bags[0].mean() < 0.8
+    union = bags[0] | bags[1]
+    split = packed.split("train")
+    kept = [file.bytes for file in packed.index.files() if file not in split.entry.shards]
+    copied = sum(staged.bytes for staged in actual)
+    assert copied == sum(kept) + split.extents().stride[union].sum()
+    assert max(staged.samples or 0 for staged in actual) == union.sum() < 256
     assert from_copy.opened == {Path(actual[0].folder)}
     assert Path(actual[0].folder) != Path(facts.path)  # the record names the original data
+
+
+def test_a_rank_refuses_a_copy_without_its_samples(planned: RunFolder, tmp_path: Path) -> None:
+    first, second = (JobRecord.read(planned.job_file(job)) for job in (1, 2))
+    data = first.data
+    (tmp_path / "local").mkdir()
+    needed = needed_samples(first)
+    staged = stage(
+        *(Path(data.path), data.fingerprint, str(tmp_path / "local"), tmp_path / "slots", 8, print),
+        needed,
+    )
+    require_staged(first, {"VFLOPS_STAGED": staged.folder})
+    whole = second.model_copy(update={"bag": None})
+    for record in (second, whole):
+        with pytest.raises(FolderError, match=r"of those needed are absent"):
+            require_staged(record, {"VFLOPS_STAGED": staged.folder})
 
 
 def test_weights_are_those_of_a_job_that_had_no_room_to_stage(

@@ -10,6 +10,7 @@ import psutil
 import pytest
 
 from tests.support.ensemble_runs import ended, processes_of, started, wait_for
+from vflops.data.bootstrap import bag, out_of_bag
 from vflops.record.files.lock import is_locked
 from vflops.record.folder import RunFolder, latest
 from vflops.record.formats.job import JobRecord
@@ -23,7 +24,6 @@ from vflops.record.formats.job_events import (
 from vflops.record.readout.contents import Contents
 from vflops.results.score.scoring import score
 from vflops.train.checkpoint import Checkpoints
-from vflops.train.ensemble.bootstrap import bag, out_of_bag
 from vflops.train.ensemble.predictions import KeptPredictions
 
 

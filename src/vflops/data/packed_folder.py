@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar, Generic, Self, TypeVar
@@ -29,6 +30,12 @@ from vflops.data.packed_index import (
     hash_file,
     index_fingerprint,
 )
+from vflops.data.present_samples import (
+    is_partial,
+    present_file,
+    present_samples,
+    require_present,
+)
 from vflops.data.process_pool import OnProgress, no_progress
 from vflops.data.split_table import read_table
 from vflops.errors import CheckFailed, FolderError, UsageError
@@ -44,6 +51,17 @@ _PACKED_FOR = {
 """What is packed, and the workload that trains on it, by the schema of the index."""
 
 IndexType = TypeVar("IndexType", bound=IndexDocument)
+
+
+@dataclass(frozen=True)
+class SampleExtents:
+    """Where the samples of a split lie in their shards."""
+
+    offset: NDArray[np.int64]
+    bytes: NDArray[np.int64]
+    """Sizes of the values, which are hashed."""
+    stride: NDArray[np.int64]
+    """Bytes of the values and of the padding behind them."""
 
 
 class PackedFolder(ABC, Generic[IndexType]):
@@ -94,9 +112,19 @@ class PackedFolder(ABC, Generic[IndexType]):
         """The content hash of every split; empty if an older version packed the data."""
         return {name: split.sha256 for name, split in (self.index.contents or {}).items()}
 
+    @property
+    def is_partial(self) -> bool:
+        """Whether the folder is a node's copy that lacks samples."""
+        return is_partial(self.path)
+
     def verify(self, on_progress: OnProgress = no_progress) -> int:
-        """Hash every file and return the bytes read; raise ``CheckFailed`` naming damaged files."""
+        """Hash every file and return the bytes read; raise ``CheckFailed`` naming damaged files.
+
+        Shards that lack samples are left out: only ``verify_contents`` can check them.
+        """
         files = self.index.files()
+        if self.is_partial:
+            files = [file for file in files if not present_file(self.path / file.file).exists()]
         total = sum(file.bytes for file in files)
         done = 0
 
@@ -117,7 +145,7 @@ class PackedFolder(ABC, Generic[IndexType]):
         return total
 
     def verify_contents(self, on_progress: OnProgress = no_progress) -> None:
-        """Compare every sample with its digest, and every split with its content hash.
+        """Compare every sample that is present with its digest, and splits with content hashes.
 
         Raise ``CheckFailed`` or ``FolderError`` if they differ.
         """
@@ -126,7 +154,8 @@ class PackedFolder(ABC, Generic[IndexType]):
         for split in splits:
             split.compare_contents()
             for number in range(len(split)):
-                split.stored_values(number)
+                if split.present is None or split.present[number]:
+                    split.stored_values(number)
                 done += 1
                 on_progress(done, total)
             if split.content_hash() != self.contents[split.name]:
@@ -191,10 +220,20 @@ class PackedSplit(ABC):
         self.shards = OpenShards(folder.path, self.entry.shards)
         self.check: ContentCheck | None = None
         """Compares samples as they are read; None if that was not asked for or is impossible."""
+        self.present = present_samples(folder.path, self.entry.shards)
+        """Which samples a node's copy has; None for all."""
         self._folder = folder
 
     def __len__(self) -> int:
         return len(self.shard_of)
+
+    def extents(self) -> SampleExtents | None:
+        """Return where the samples lie; None if they cannot be copied singly."""
+        return None
+
+    def require_present(self, numbers: NDArray[np.int64]) -> None:
+        """Raise ``FolderError`` if a sample is absent: its bytes would be zeros."""
+        require_present(self.present, numbers, f"{self.name} in {self._folder.path}")
 
     @abstractmethod
     def header(self, number: int) -> bytes:

@@ -19,7 +19,13 @@ from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import IO
 
+import numpy as np
+
+from vflops.data.bag import read_samples
 from vflops.data.local_copy import LocalCopy, NotStagedError, PackedSource
+from vflops.data.present_samples import Mask, is_partial, present_samples, require_present
+from vflops.data.shard_samples import open_packed
+from vflops.errors import FolderError
 from vflops.record.files import atomic
 from vflops.record.files.document import read_json
 from vflops.record.folder import RunFolder
@@ -58,6 +64,7 @@ def stage_attempt(
         folder.path / "staging",
         folder.record.settings.bagging.staging_readers,
         log,
+        _drawn_samples(record, log),
     )
     atomic.write_json(_outcome_file(attempt, node), staged.model_dump(mode="json"))
     _wait_for_nodes(attempt, nodes, log)
@@ -78,11 +85,56 @@ def read_staged(record: JobRecord, environment: Mapping[str, str] = os.environ) 
     return record.model_copy(update={"data": record.data.model_copy(update={"path": folder})})
 
 
+def require_staged(record: JobRecord, environment: Mapping[str, str] = os.environ) -> None:
+    """Raise ``FolderError`` unless the node's copy has every training sample that the job reads."""
+    folder = Path(environment.get(STAGED, ""))
+    if not environment.get(STAGED) or not is_partial(folder):
+        return
+    present = present_samples(folder, open_packed(folder).index.splits["train"].shards)
+    if present is None:
+        return
+    needed = needed_samples(record)
+    if needed is not None and len(needed) != len(present):
+        raise FolderError(
+            f"{folder} has part of {len(present):,} training samples, but the job has "
+            f"{len(needed):,}",
+            hint="delete this copy when no job runs: the next job copies the data again",
+        )
+    numbers = np.arange(len(present)) if needed is None else np.flatnonzero(needed)
+    require_present(present, numbers, f"train in {folder}")
+
+
+def needed_samples(record: JobRecord) -> Mask | None:
+    """Return the training samples that a job reads; None for all.
+
+    Only workloads whose samples are compared with digests are known to read no others.
+    """
+    if record.bag is None or record.worker is not None or not record.data.contents:
+        return None
+    return read_samples(record.bag, record.data.train)
+
+
+def _drawn_samples(record: JobRecord, log: Log) -> Mask | None:
+    """Return what ``needed_samples`` does; None if drawing fails, which the ranks will report."""
+    try:
+        return needed_samples(record)
+    except Exception as error:  # the bootstrap may come from another package
+        log(f"the whole data is copied: the bag of the job cannot be drawn: {error}")
+        return None
+
+
 def stage(
-    source: Path, fingerprint: str, local: str, slots: Path, readers: int, log: Log
+    source: Path,
+    fingerprint: str,
+    local: str,
+    slots: Path,
+    readers: int,
+    log: Log,
+    needed: Mask | None = None,
 ) -> Staged:
     """Copy the packed data ``source`` below ``local`` unless it is there; return the outcome.
 
+    Of the training split, only the samples in ``needed`` are copied, if it can be copied in part.
     At most ``readers`` nodes copy at the same time, counted by locks in ``slots``, which all nodes
     share. If the data cannot be copied, it is read from ``source``. Damaged data is an error.
     """
@@ -93,7 +145,9 @@ def stage(
         storage = Path(local).absolute()
         storage.mkdir(exist_ok=True)
         copy = LocalCopy(
-            PackedSource.open(source, fingerprint), storage / f"vflops-{fingerprint[:16]}"
+            PackedSource.open(source, fingerprint),
+            storage / f"vflops-{fingerprint[:16]}",
+            None if needed is None or needed.all() else needed,
         )
         with _node_lock(copy.target.with_suffix(".lock"), log) as waited_s:
             missing = copy.missing()
@@ -101,15 +155,17 @@ def stage(
                 started_s = time.monotonic()
                 copy.complete(missing)
                 took_s = time.monotonic() - started_s
+            samples = copy.present(missing)
     except (NotStagedError, OSError) as error:
         log(f"the data is read from {source}: {error}")
         return Staged(node=host, where="shared", folder=str(source), reason=str(error))
-    size = sum(file.bytes for file in missing)
+    size = missing.bytes
     return Staged(
         node=host,
         where="local",
         folder=str(copy.target),
         bytes=size,
+        samples=samples,
         seconds=took_s if missing else 0.0,
         bandwidth=size / took_s if missing else None,
         waited_s=waited_s + slot_s,

@@ -6,10 +6,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol
 
-import numpy as np
 from torch import Tensor
 
 from vflops.config.training import TrainSettings
+from vflops.data.bag import evaluated_out_of_bag, out_of_bag_indices
 from vflops.metrics.training_time import training_steps
 from vflops.record.files import atomic
 from vflops.record.formats.job import BagRecord, JobRecord
@@ -17,7 +17,6 @@ from vflops.record.formats.job_events import EvaluationPredicted, KeptFile, OutO
 from vflops.train.context import JobContext
 from vflops.train.ensemble.evaluation_points import evaluation_folder
 from vflops.train.ensemble.predictions import prediction_files, write_predictions
-from vflops.train.ensemble.sample import out_of_bag_indices
 from vflops.train.evaluation import (
     CollectedPredictions,
     Evaluation,
@@ -98,13 +97,13 @@ def conclude_member(engine: TrainedMember, bag: BagRecord) -> None:
 
 
 def _evaluate_out_of_bag(engine: TrainedMember, bag: BagRecord) -> None:
-    indices = out_of_bag_indices(bag, engine.context.record.data.train)
-    if not bag.out_of_bag or not len(indices):
+    size = engine.context.record.data.train
+    chosen = evaluated_out_of_bag(bag, size)
+    if not len(chosen):
         return
-    count = min(bag.out_of_bag, len(indices))
-    chosen = indices[np.arange(count) * len(indices) // count]  # evenly spaced
     outcome = engine.state.evaluate(engine.evaluation("train", chosen))
-    result = OutOfBag(quality=outcome.quality, evaluated=count, available=len(indices))
+    available = len(out_of_bag_indices(bag, size))
+    result = OutOfBag(quality=outcome.quality, evaluated=len(chosen), available=available)
     engine.context.write_event("out-of-bag", result)
 
 

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from vflops.config.training import TrainSettings
+from vflops.data.bag import bag_indices
 from vflops.data.sampler import Sampler, mix, uniforms
 from vflops.errors import RunFailed
 from vflops.interruption import Signalled
@@ -19,7 +20,6 @@ from vflops.metrics import time_to_quality
 from vflops.record.formats.job import Goal
 from vflops.record.formats.job_events import Evaluated, Finished, Progressed
 from vflops.train.context import JobContext
-from vflops.train.ensemble.sample import bag_indices
 from vflops.train.evaluation import LoopEvaluation, Outcome
 from vflops.train.loader import Loader, Request, loader
 from vflops.train.loop_commitments import LoopCommitments

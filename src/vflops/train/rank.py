@@ -13,7 +13,7 @@ from contextlib import nullcontext, suppress
 from dataclasses import replace
 from pathlib import Path
 
-from vflops.data.staging import read_staged, staged_nodes
+from vflops.data.staging import read_staged, require_staged, staged_nodes
 from vflops.errors import Interrupted, VflopsError
 from vflops.extensions import import_object
 from vflops.interruption import Signalled, recovered, run_and_end
@@ -64,6 +64,7 @@ def main(run: str, job: str, attempt: str) -> int:
         try:
             for staged in staged_nodes(attempt_folder):
                 context.write_event("staged", staged)
+            require_staged(record)
             stop.set_unsaved_work(False)
             spec = workload(record.workload)
             if not (spec.runner == ENGINE or spec.is_search):  # it may work without any rhythm

@@ -80,8 +80,13 @@ def check_unchanged(packed: PackedFolder[Any], facts: DataFacts) -> None:
 def intact(packed: PackedType) -> PackedType:
     """Return the data with digests, which are added to small or synthetic data of older versions.
 
-    Raise ``UsageError`` if files of such data differ from the index.
+    Raise ``UsageError`` if files of such data differ from the index, or samples are absent.
     """
+    if packed.is_partial:
+        raise UsageError(
+            f"{packed.path} is a node's copy for other jobs, which lacks samples",
+            hint="give the folder that it was copied from",
+        )
     adds = packed.index.contents is None and (_is_small(packed) or packed.index.synthetic)
     if adds or _is_small(packed):
         _verify(packed)

@@ -28,6 +28,7 @@ from vflops.data.climate.moments import Moments, frame_moments, row_moments
 from vflops.data.climate.packed_frames import PackedFrames
 from vflops.data.images.packed_images import PackedImages
 from vflops.data.open_shards import OpenShards, is_local
+from vflops.data.staging import stage
 from vflops.errors import CheckFailed, FolderError, RunFailed, UsageError
 
 Layout = Literal["half", "raw"]
@@ -514,3 +515,23 @@ def test_a_table_with_any_byte_damaged_is_named(tmp_path: Path) -> None:
 def spoilt(data: bytes, offset: int) -> bytes:
     """Return ``data`` with another byte at ``offset``."""
     return data[:offset] + bytes([data[offset] ^ 0xFF]) + data[offset + 1 :]
+
+
+def test_frames_are_copied_with_their_padding_and_absent_ones_cannot_be_read(
+    tmp_path: Path, small_shards: None
+) -> None:
+    packed = write(tmp_path / "frames")
+    size = len(packed.split("train"))
+    needed = np.arange(size) % 3 == 1
+    arguments = (str(tmp_path / "local"), tmp_path / "slots", 8, print)
+    staged = stage(packed.path, packed.fingerprint, *arguments, needed)
+    shards = packed.index.splits["train"].shards
+    kept = sum(file.bytes for file in packed.index.files()) - sum(shard.bytes for shard in shards)
+    assert staged.bytes == kept + needed.sum() * packed.index.stride_bytes
+    assert packed.index.stride_bytes > packed.index.frame_bytes
+    copy, source = PackedFrames.open(Path(staged.folder)).split("train"), packed.split("train")
+    assert (copy.compare_contents().fields(1) == source.fields(1)).all()
+    with pytest.raises(FolderError, match=r"sample 0 of train in .* is not in this copy"):
+        copy.fields(0)
+    with ThreadPoolExecutor(2) as pool, pytest.raises(FolderError, match="is not in this copy"):
+        copy.read_with(pool, [1, 2], np.empty((2, *packed.index.frame_shape), copy.dtype))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -16,6 +17,8 @@ import vflops
 from tests.support import short_of_memory
 from tests.support.automl_runs import SMALL, results
 from tests.support.joining_hosts import NAMES, VFLOPS, JoiningHosts, joining_hosts
+from tests.support.markdown import fences
+from tests.support.paths import DOCS
 from vflops.record.folder import RunFolder
 from vflops.record.formats.job_events import JobLost
 from vflops.record.formats.node import NodeRecord, node_files
@@ -65,37 +68,45 @@ def trained_on(folder: RunFolder, job: int) -> list[str]:
     return [NodeRecord.read(path).name for path in node_files(attempt) if path.suffix == ".json"]
 
 
-def test_mpiexec_starts_two_models_over_two_hosts_each(hosts: JoiningHosts) -> None:
+def documented_script() -> str:
+    """Return the script of docs/how-to/cluster.md, with a small run of two models of two ranks."""
+    (script,) = (
+        fence.text
+        for fence in fences(DOCS / "how-to" / "cluster.md")
+        if "mpiexec" in fence.text and "--on join" in fence.text
+    )
+    small = (
+        *("--profile tiny", "--models 2 --ranks 2", "--set train.warmup_epochs=0"),
+        *("--set launch.ranks_per_node=1", "--set train.epochs=1", "--set micro.budget_s=2"),
+    )
+    shorter = script.replace("--out runs &", f"--out runs {' '.join(small)} > run.log 2>&1 &")
+    assert shorter != script
+    return f"{shorter}\n"
+
+
+def test_the_documented_mpiexec_starts_two_models_over_two_hosts_each(
+    hosts: JoiningHosts,
+) -> None:
+    """Variables say what a site has set up: the list of hosts, ssh and the environment."""
     hosts.serve_ssh()
-    control = lead(
-        hosts,
-        *("--models", 2, "--ranks", 2, "--set", "launch.ranks_per_node=1"),
-        *("--set", "train.epochs=1", "--set", "micro.budget_s=2"),
-        nodes=4,
+    (hosts.folder / "hostfile").write_text(
+        "".join(f"{address} slots=2\n" for address in hosts.address.values())
     )
-    addresses = ",".join(hosts.address.values())
-    joined = hosts.start(
-        "h1",
-        *("mpiexec", "--allow-run-as-root", "--host", addresses, "-n", 4, "--bind-to", "none"),
-        *("--mca", "orte_abort_on_non_zero_status", 0),
-        *("--mca", "plm_rsh_agent", " ".join(hosts.ssh_client)),
-        *("--mca", "oob_tcp_if_include", "eth0", "-x", "GLOO_SOCKET_IFNAME=eth0"),
-        *(
-            "-x",
-            "PYTHONPATH",
-            "-x",
-            "OMP_NUM_THREADS",
-            "-x",
-            "OMP_WAIT_POLICY",
-            *VFLOPS,
-            "join",
-            hosts.folder / "runs",
-        ),
-    )
-    code, output = end_of(control)
-    assert code in (0, 1), output
-    code, said = end_of(joined)
-    assert code == 0, said
+    sent = ["PATH", "GLOO_SOCKET_IFNAME", "OMP_NUM_THREADS", "OMP_WAIT_POLICY"]
+    sent += ["PYTHONPATH"] if "PYTHONPATH" in os.environ else []
+    site = {
+        "OMPI_ALLOW_RUN_AS_ROOT": "1",
+        "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+        "OMPI_MCA_orte_default_hostfile": str(hosts.folder / "hostfile"),
+        "OMPI_MCA_plm_rsh_agent": " ".join(hosts.ssh_client),
+        "OMPI_MCA_oob_tcp_if_include": "eth0",
+        "OMPI_MCA_mca_base_env_list": ";".join(sent),
+        "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+    }
+    script = hosts.start("h1", "bash", "-c", documented_script(), **site)
+    code, said = end_of(script)
+    output = (hosts.folder / "run.log").read_text()
+    assert code == 0, f"{output}\n{said}"
     for name in NAMES:
         assert f"{name} has joined" in output and f"as {name}; waiting for its jobs" in said
     folder = folder_of(hosts)

@@ -79,7 +79,7 @@ def node_python(folder: Path, code: str) -> None:
 def test_three_models_share_two_nodes_and_one_has_a_full_disk(
     slurm: SlurmBench, tmp_path: Path, small_disk: Path
 ) -> None:
-    """Data is staged once per node; the nodes are one machine, so each gets its own folder."""
+    """Each sample is staged once per node; nodes are one machine, so each gets its own folder."""
     (tmp_path / "n2").symlink_to(small_disk)
     (small_disk / "full").write_bytes(bytes(1 << 20))
     node_python(tmp_path, f"export VFLOPS_LOCAL_PATH={tmp_path}/$SLURMD_NODENAME")

@@ -14,6 +14,7 @@ import pytest
 from tests.support.ensemble_runs import ended, started
 from tests.support.trained_runs import HandmadeRun, Note, course
 from tests.support.trained_runs import job as a_job
+from vflops.data.bag import bag_indices
 from vflops.errors import UsageError
 from vflops.launch.node_layout import NodeLayout
 from vflops.record.folder import RunFolder
@@ -27,7 +28,6 @@ from vflops.results.score.score_tables import ensemble_line, ensemble_rows
 from vflops.results.score.scoring import score
 from vflops.results.score.twins import TwinsScore
 from vflops.run.jobs import placement_order, prepare
-from vflops.train.ensemble.sample import bag_indices
 from vflops.workloads.contract.run_settings import load, profile
 
 WORK = ("data", "training")

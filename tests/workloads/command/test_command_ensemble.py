@@ -14,6 +14,7 @@ import scipy.stats
 from tests.support.command_runs import script, settings
 from tests.support.cores import needs_two_cores
 from vflops.config.bagging import BaggingSettings
+from vflops.data.bag import bag_indices
 from vflops.errors import FolderError, RunFailed, UsageError
 from vflops.record.folder import RunFolder, file_hash
 from vflops.record.formats.job_events import Ensembled, Evaluated, JobStarted
@@ -22,7 +23,6 @@ from vflops.results.check.checking import check
 from vflops.run import pipeline, validate
 from vflops.run.observer import RunObserver
 from vflops.train.ensemble.predictions import KeptPredictions
-from vflops.train.ensemble.sample import bag_indices
 from vflops.workloads.command.combined_metric import metric_of
 from vflops.workloads.command.combined_quality import QualityMeter
 from vflops.workloads.command.script_predictions import FILE, read_predictions, store_predictions

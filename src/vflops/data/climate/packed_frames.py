@@ -20,7 +20,7 @@ from numpy.typing import DTypeLike, NDArray
 
 from vflops.data.climate.field_names import CHANNELS, CLASSES, MAX_BOXES
 from vflops.data.climate.frame_index import DTYPES, FrameIndex, boxes_bytes, frame_header
-from vflops.data.packed_folder import PackedFolder, PackedSplit, SampleIndices
+from vflops.data.packed_folder import PackedFolder, PackedSplit, SampleExtents, SampleIndices
 from vflops.data.packed_index import INDEX, REPAIR
 from vflops.errors import FolderError
 
@@ -102,6 +102,7 @@ class PackedFrameSplit(PackedSplit):
 
     def read(self, indices: SampleIndices, out: NDArray[Any]) -> None:
         """Copy the stored values of the given frames into ``out`` (n, height, width, 16)."""
+        self.require_present(np.asarray(indices, np.int64))
         memory = self._memory(indices, out)
         self._read(self._pieces(indices), memory)
         for number, values in self._new(indices, memory):
@@ -111,6 +112,7 @@ class PackedFrameSplit(PackedSplit):
         self, pool: ThreadPoolExecutor, indices: SampleIndices, out: NDArray[Any]
     ) -> None:
         """Do the same as ``read`` with the threads of ``pool``; several may share a frame."""
+        self.require_present(np.asarray(indices, np.int64))
         memory = self._memory(indices, out)
         number = len(indices) * -(-self.index.frame_bytes // _PIECE_BYTES)
         if len(memory) <= _PIECE_BYTES:  # not worth handing over to other threads
@@ -124,6 +126,11 @@ class PackedFrameSplit(PackedSplit):
         # A frame is hashed as a whole, so it must be complete.
         for compared in [pool.submit(self._compare, *new) for new in self._new(indices, memory)]:
             compared.result()
+
+    def extents(self) -> SampleExtents:
+        """Return where the fields of each frame lie."""
+        sizes = [np.full(len(self), n) for n in (self.index.frame_bytes, self.index.stride_bytes)]
+        return SampleExtents(self._offset, *sizes)
 
     def header(self, number: int) -> bytes:
         """Return what is hashed before the values of a frame."""

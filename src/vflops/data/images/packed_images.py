@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from vflops.data.images.image_index import CHANNELS, ImageIndex, image_header, label_bytes
-from vflops.data.packed_folder import PackedFolder, PackedSplit, SampleIndices
+from vflops.data.packed_folder import PackedFolder, PackedSplit, SampleExtents, SampleIndices
 from vflops.data.packed_index import REPAIR
 from vflops.errors import FolderError
 
@@ -87,6 +87,10 @@ class PackedImageSplit(PackedSplit):
         self.read([index], out)
         return out.reshape(int(self.heights[index]), int(self.widths[index]), CHANNELS)
 
+    def extents(self) -> SampleExtents:
+        """Return where the pixels of each image lie."""
+        return SampleExtents(self._offsets, self.sizes_bytes, self.sizes_bytes)
+
     def header(self, number: int) -> bytes:
         """Return what is hashed before the pixels of an image."""
         return image_header(int(self.heights[number]), int(self.widths[number]))
@@ -103,6 +107,7 @@ class PackedImageSplit(PackedSplit):
         self, indices: SampleIndices, out: NDArray[np.uint8]
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         chosen = np.asarray(indices, dtype=np.int64)
+        self.require_present(chosen)
         sizes = self.sizes_bytes[chosen]
         ends = np.cumsum(sizes)
         needed = int(ends[-1]) if len(ends) else 0

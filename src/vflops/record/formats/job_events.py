@@ -113,7 +113,9 @@ class Staged(Data):
     """``local`` for the storage of the node, ``shared`` for the original location of the data."""
     folder: str
     bytes: NonNegative = 0
-    """Bytes copied by this attempt; only one of the jobs that share a node copies."""
+    """Bytes copied by this attempt: what earlier jobs of the node had not copied."""
+    samples: NonNegative | None = None
+    """Number of training samples in the node's copy; None if it has all, or if there is none."""
     seconds: float = 0.0
     """Time for copying, hashing and syncing."""
     bandwidth: float | None = None

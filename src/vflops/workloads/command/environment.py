@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
+from vflops.data.bag import bag_indices
 from vflops.data.sampler import Indices
 from vflops.errors import Interrupted, RunFailed
 from vflops.launch.core_binding import BINDING
@@ -19,7 +20,6 @@ from vflops.machine.system.cpu_share import OMP, cpu_threads
 from vflops.record.files import atomic
 from vflops.record.files.document import read_json
 from vflops.train.context import JobContext
-from vflops.train.ensemble.sample import bag_indices
 from vflops.workloads.command.script_predictions import FILE
 from vflops.workloads.command.settings import CommandSettings
 

@@ -374,7 +374,10 @@ def verify(
     if added:
         print("added the digests of its samples, which older versions did not write")
     print_hashes(folder)
-    next_step(*next_command)
+    if folder.is_partial:
+        print("it is a node's copy, which has only the samples that its jobs read")
+    else:
+        next_step(*next_command)
 
 
 def _check_options(

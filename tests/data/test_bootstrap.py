@@ -13,9 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from vflops.data.sampler import mix
-from vflops.errors import UsageError
-from vflops.train.ensemble.bootstrap import (
+from vflops.data.bootstrap import (
     _poisson_cumulative,
     _random_words,
     bag,
@@ -24,6 +22,8 @@ from vflops.train.ensemble.bootstrap import (
     counts,
     out_of_bag,
 )
+from vflops.data.sampler import mix
+from vflops.errors import UsageError
 
 DRAWN = ("poisson", "multinomial")
 METHODS = (*DRAWN, "none")
@@ -183,7 +183,7 @@ def test_what_cannot_be_drawn_is_refused(model: int, size: int, message: str) ->
 
 PLUG_IN = """
 import numpy as np
-from vflops.train.ensemble.bootstrap import Bootstrap
+from vflops.data.bootstrap import Bootstrap
 
 def half(seed, model, size):
     found = np.zeros(size, dtype=np.uint8)
