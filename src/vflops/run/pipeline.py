@@ -49,7 +49,7 @@ def start(
     if line := rehearsal_line(settings):
         observer.note(line)
     observer.step("checking the settings and the data")  # imports the framework, for seconds
-    _validate(settings)
+    validate.check_run(settings)
     prepared = jobs.prepare(settings, observer.progress)
     for warning in (*validate.framework_warnings(settings), *jobs.data_warnings(prepared)):
         observer.warn(warning)
@@ -102,23 +102,6 @@ def resume(
             f"{folder.path} is complete: there is nothing to resume",
             hint=f"show its report: vflops report {folder.path}",
         )
-
-
-def _validate(settings: Settings) -> None:
-    from vflops.launch.factory import launcher_class
-    from vflops.machine.ceilings.measure import planned_items
-    from vflops.models.model_registry import model
-
-    if settings.workloads:  # before the ceilings, whose device is by default that of training
-        validate.check_all(settings)
-    for name in settings.count.models:
-        if model(name).input_shape is None:
-            raise UsageError(
-                f"count.models includes {name!r}, whose input shape is not known",
-                hint=f"count it separately: vflops count {name} --input SHAPE",
-            )
-    if launcher_class(settings.launch.on).is_this_machine:
-        planned_items(settings.micro)
 
 
 def _attempt(

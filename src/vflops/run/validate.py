@@ -27,6 +27,27 @@ def check_launch(launch: LaunchSettings) -> None:
     launcher_class(launch.on).check(launch)
 
 
+def check_run(settings: Settings, *, here: bool = True) -> None:
+    """Raise if the run cannot do all that its settings ask for, before any data is read.
+
+    ``here`` is False if the run is for another machine, whose nodes cannot be queried.
+    """
+    if settings.workloads:  # before the ceilings, whose device is by default that of training
+        check_all(settings, here=here)
+    for name in settings.count.models:
+        from vflops.models.model_registry import model
+
+        if model(name).input_shape is None:
+            raise UsageError(
+                f"count.models includes {name!r}, whose input shape is not known",
+                hint=f"count it separately: vflops count {name} --input SHAPE",
+            )
+    if here and launcher_class(settings.launch.on).is_this_machine:
+        from vflops.machine.ceilings.measure import planned_items  # imports torch
+
+        planned_items(settings.micro)
+
+
 def check_all(settings: Settings, *, here: bool = True) -> None:
     """Raise if a workload of the run does not fit the machine, or its settings conflict.
 

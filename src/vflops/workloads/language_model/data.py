@@ -25,6 +25,7 @@ from vflops.record.files.cache import cache_entry
 from vflops.record.formats.job import DataFacts, SampleUnit
 from vflops.units import quantity
 from vflops.workloads.contract.code import Progress
+from vflops.workloads.language_model.first_target import require_text_target
 from vflops.workloads.language_model.loss_floor import require_reachable
 from vflops.workloads.language_model.raw_shards import (
     VOCABULARY_OPTION,
@@ -40,7 +41,6 @@ from vflops.workloads.packed_data import (
     intact,
     open_unchanged,
     options_as_settings,
-    require_target,
     split_contents,
 )
 
@@ -58,8 +58,8 @@ def prepare(settings: LanguageSettings, progress: Progress) -> DataFacts:
         require_no_vocabulary(settings, "synthetic text")
         text = PackedText.open(_synthetic(settings, progress))
     else:
-        require_target(settings.target, "text", 0.3)
         text = _users(Path(settings.data), settings, progress)
+        require_text_target(settings.target, text)
     text = intact(text)
     index = text.index
     windows = {name: TokenWindows(text.split(name), settings.context) for name in ("train", "val")}
