@@ -43,6 +43,10 @@ class RunFailed(VflopsError):
     exit_code = 3
 
 
+class DiskFull(RunFailed):
+    """A file could not be written, because a disk or a quota is full."""
+
+
 class OutOfMemory(RunFailed):
     """A step needs more memory than the device has."""
 

@@ -193,8 +193,8 @@ def sized_settings(
 
 
 def rehearsal_settings(*, rehearse: bool) -> list[str]:
-    """Return the settings of ``--rehearse``; ceilings would say nothing about shared devices."""
-    return ["launch.rehearse=true", "micro.benchmarks=[]"] if rehearse else []
+    """Return the setting of ``--rehearse``."""
+    return ["launch.rehearse=true"] if rehearse else []
 
 
 def framework_flags(workload: str | None, framework: str | None) -> dict[str, object]:

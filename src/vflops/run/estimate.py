@@ -25,7 +25,7 @@ from vflops.run.captured_graphs import counted_before
 from vflops.run.jobs import PreparedWorkload
 from vflops.run.training_cost import Estimate, Speed, Training, bounding_speed, measured_speed
 from vflops.run.training_cost import estimate as estimate_training
-from vflops.run.validate import check_batch, check_model
+from vflops.run.validate import check_batch, check_model, rehearsed_fault
 from vflops.workloads.contract.expected_data import ExpectedData
 from vflops.workloads.contract.registry import workload
 from vflops.workloads.contract.run_settings import workload_settings
@@ -86,14 +86,22 @@ def short_training(settings: Settings) -> list[str]:
     return assignments
 
 
-def check_searches(settings: Settings, show_step: ShowStep = lambda text: nullcontext()) -> None:
-    """Raise if a run would reject one of its searches after preparing the data."""
+def check_searches(
+    settings: Settings, show_step: ShowStep = lambda text: nullcontext()
+) -> list[str]:
+    """Raise if a run would reject one of its searches after preparing the data.
+
+    Return why the run that a rehearsal stands for would reject one.
+    """
+    rejected = []
     for name, section in workload_settings(settings).items():
         spec = workload(name)
         if spec.is_search:
             data = _expected_data(spec, section, settings.profile, show_step)
             check_model(spec, section, data.facts)
             check_batch(settings, spec, section.train, data.facts.train)
+            rejected.append(rehearsed_fault(settings, spec, section.train, data.facts.train))
+    return [text for text in rejected if text is not None]
 
 
 def _expected_data(
@@ -159,7 +167,8 @@ class _WorkloadEstimator:
         needs = estimate_training(
             self.placement, training, repeat=repeat, speed=speed, unknown=unknown
         )
-        return needs.model_copy(update={"remarks": data.remarks})
+        rejected = rehearsed_fault(self.settings, self.spec, self.section.train, data.facts.train)
+        return needs.model_copy(update={"remarks": data.remarks, "real_run": rejected})
 
     def _work(self, data: DataFacts) -> Graph | DeclaredWork:
         """Return the model's graph, from an earlier run or from torch, or its declared work."""

@@ -13,7 +13,7 @@ from contextlib import nullcontext, suppress
 from pathlib import Path
 
 from vflops.data.staging import read_staged, staged_nodes
-from vflops.errors import Interrupted, VflopsError
+from vflops.errors import DiskFull, Interrupted, VflopsError
 from vflops.extensions import import_object
 from vflops.interruption import Signalled, recovered, run_and_end
 from vflops.launch.heartbeat import Heartbeat
@@ -85,7 +85,10 @@ def main(run: str, job: str, attempt: str) -> int:
                 events.write("stopped", message=message)
             return Interrupted.exit_code
         except VflopsError as error:
-            _write_error(attempt_folder, rank, error.message, error.hint, error.exit_code)
+            full = isinstance(error, DiskFull)
+            _write_error(
+                attempt_folder, rank, error.message, error.hint, error.exit_code, disk_full=full
+            )
             _abort_groups()
             if events is not None:
                 with suppress(VflopsError):  # writing the log may fail for the same reason
@@ -118,10 +121,18 @@ def _committed(history: History, record: JobRecord) -> frozenset[str] | None:
     return frozenset(event.payload(Checkpointed).sha256 for event in checkpoints)
 
 
-def _write_error(folder: Path, rank: int, message: str, hint: str | None, exit_code: int) -> None:
+def _write_error(
+    folder: Path,
+    rank: int,
+    message: str,
+    hint: str | None,
+    exit_code: int,
+    *,
+    disk_full: bool = False,
+) -> None:
     """Write the error to a file for the launcher, or to stderr if the file cannot be written."""
     node = os.environ.get(NODE, "")
-    failure = RankFailure(rank, "error", message, hint, exit_code, node)
+    failure = RankFailure(rank, "error", message, hint, exit_code, node, disk_full=disk_full)
     try:
         failure.write(folder)
     except VflopsError:

@@ -109,20 +109,22 @@ def plan(
         console.say(f"warning: {warning}")
     for line in lines:
         console.say(line)
-    check_searches(settings, console.working)
+    for refused in check_searches(settings, console.working):
+        console.say(f"warning: {refused}")
     earlier = console.read_run(like) if like else None
+    planned, why = _planned_run(chosen, settings, size, slots)
     if search is not None:
         plan_search(settings, mapping, earlier, json=json)
     else:
-        _plan_models(chosen, settings, mapping, earlier, json=json)
+        _plan_models(planned, settings, mapping, earlier, json=json)
     if not json:
-        console.next_step(*_next_step(chosen, settings, size, slots))
+        console.next_step(shlex.join(planned.words()), why)
 
 
-def _next_step(
+def _planned_run(
     chosen: RunOptions, settings: Settings, size: RunSize, slots: int | None
-) -> tuple[str, str]:
-    """Return the command of the planned run, and what it does.
+) -> tuple[RunOptions, str]:
+    """Return the options of the planned run, and what it does.
 
     On this machine it has the options of the plan. For other nodes it also has the sizes that were
     planned, because the nodes may have changed until then.
@@ -152,11 +154,11 @@ def _next_step(
         planned, why = replace(planned, nodes=None), "run it there"
     if settings.profile in PUBLISHED_PROFILES and chosen.data is None:
         planned, why = replace(planned, data=Path("DIR")), f"{why}; DIR holds the published data"
-    return shlex.join(planned.words()), why
+    return planned, why
 
 
 def _plan_models(
-    chosen: RunOptions,
+    planned: RunOptions,
     settings: Settings,
     mapping: Plan,
     earlier: Contents | None,
@@ -178,8 +180,12 @@ def _plan_models(
         if not workload(name).is_search
     }
     training_settings = settings.model_copy(update={"workloads": without_searches})
-    short = shlex.join(chosen.with_settings(*short_training(training_settings)).words())
+    short_run = replace(planned, rehearse=False)  # a rehearsal has no speeds
+    short = shlex.join(short_run.with_settings(*short_training(training_settings)).words())
     estimates = estimate_run(training_settings, mapping, earlier, console.working, short_run=short)
+    for estimate in estimates.values():
+        if estimate.real_run is not None:
+            console.say(f"warning: {estimate.real_run}")
     order = placement_order(mapping.models, settings)
     if json:
         workloads = {name: estimate.model_dump(mode="json") for name, estimate in estimates.items()}

@@ -29,7 +29,7 @@ def expected(settings: WeatherSettings) -> ExpectedData | None:
     size = sum(counts) * align(frame_bytes(height, width, "half"))
     if settings.data is not None:
         path = Path(settings.data)
-        if path.is_dir() and not (path / INDEX).is_file():
+        if not (path / INDEX).is_file():
             return None
         frames = PackedFrames.open(path)
         check_split(frames, settings)

@@ -47,7 +47,7 @@ def expected(settings: LanguageSettings) -> ExpectedData | None:
         remarks = [_headers_only(vocabulary, settings)]
     else:
         path = Path(settings.data)
-        if path.is_dir() and not (path / INDEX).is_file():
+        if not (path / INDEX).is_file():
             return None
         text = PackedText.open(path)
         require_text_target(settings.target, text)
