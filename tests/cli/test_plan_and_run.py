@@ -2,85 +2,24 @@
 
 from __future__ import annotations
 
-import contextlib
-import io
 import json
 import random
-import shlex
-import sys
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from tests.support.data_images import image_folder
-from vflops.cli import main
-from vflops.config.settings import Settings
-from vflops.errors import VflopsError
-from vflops.record.folder import RunFolder
+from tests.support.stopped_runs import BEGINS, Command, stopped_runs
 
 IMAGES = "image-classification"
-DRAWN = 120
+DRAWN = 200
 """How many combinations of options are compared."""
 
 
-class _ReachedTheRun(VflopsError):
-    """Everything was checked, and the run would begin."""
-
-    exit_code = 99
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """How a command ended, and the run that it would have started."""
-
-    code: int
-    error: str
-    settings: Settings | None
-    out: str
-    next: list[str]
-
-
-Command = Callable[..., Outcome]
-
-
 @pytest.fixture
-def command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Command]:
-    """The command in this process, up to the point where a run folder would be created."""
-    started: list[Settings] = []
-
-    def create(parent: Path, workload: str, settings: Settings, challenge: object = None) -> Any:
-        started.append(settings)
-        raise _ReachedTheRun("the run would begin")
-
-    monkeypatch.setattr(RunFolder, "create", create)
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("COLUMNS", "400")
-
-    def call(*words: object) -> Outcome:
-        started.clear()
-        out, err = io.StringIO(), io.StringIO()
-        monkeypatch.setattr(sys, "argv", ["vflops", *map(str, words)])
-        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-            try:
-                main()
-                code = 0
-            except SystemExit as ended:
-                code = ended.code if isinstance(ended.code, int) else int(ended.code is not None)
-        lines = err.getvalue().splitlines()
-        errors = [n for n, line in enumerate(lines) if line.startswith("error: ")]
-        steps = [line for line in lines if line.startswith("next: ")]
-        return Outcome(
-            code,
-            "\n".join(lines[errors[0] :]) if errors else "",
-            started[0] if started else None,
-            out.getvalue(),
-            shlex.split(steps[0].removeprefix("next: ").rpartition("   (")[0]) if steps else [],
-        )
-
-    yield call
+def command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Command:
+    """The command in this process, up to the point where a run would begin."""
+    return stopped_runs(tmp_path, monkeypatch)
 
 
 CHOICES: list[list[tuple[str, ...]]] = [
@@ -132,14 +71,14 @@ def test_plan_and_run_agree_on_drawn_options(command: Command, tmp_path: Path, p
         options = drawn(seed)
         run = command("run", *options)
         plan = command("plan", *options)
-        assert run.code in (2, 99), (options, run)
+        assert run.code in (2, BEGINS), (options, run)
         if run.code == 2:
             assert (plan.code, plan.error) == (2, run.error), options
             refused += 1
             continue
         assert plan.code == 0, (options, plan.error)
-        again = command(*plan.next[1:])
-        assert (again.code, again.settings) == (99, run.settings), (options, plan.next)
+        again = command(*plan.next)
+        assert (again.code, again.settings) == (BEGINS, run.settings), (options, plan.next)
         accepted += 1
     print(f"{accepted} runs planned and started by the suggested command, {refused} refusals")
     assert accepted >= 5

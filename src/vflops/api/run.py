@@ -23,7 +23,6 @@ from vflops.results.figures import Figure, Figures, Subject, figures
 from vflops.results.score.score_file import Score
 from vflops.results.score.scoring import score
 
-
 _EDGES = ("start", "stopped", "failed", "end")
 """The kinds of events at the edges of an attempt, which have no type of their own."""
 
