@@ -21,8 +21,7 @@ def read_toml(path: Path) -> dict[str, Any]:
     except TOML_ERRORS as error:
         raise UsageError(
             f"{path} is not TOML: {error}",
-            hint="write sections in brackets, [train], with settings below them, epochs = 2; "
-            'texts are in quotes: device = "cpu"',
+            hint="write name = value, one a line, with texts in quotes and sections in brackets",
         ) from error
 
 
