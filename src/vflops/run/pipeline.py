@@ -12,7 +12,7 @@ from pathlib import Path
 
 from vflops import interruption
 from vflops.config.settings import Settings
-from vflops.errors import DiskFull, Interrupted, Left, UsageError, VflopsError
+from vflops.errors import DiskFull, Hint, Interrupted, Left, UsageError, VflopsError
 from vflops.record.files import atomic
 from vflops.record.folder import RunFolder, file_hash
 from vflops.record.formats.challenge import ChallengedRun
@@ -105,7 +105,7 @@ def resume(
     elif all(path.is_file() for path in folder.result_files):
         raise UsageError(
             f"{folder.path} is complete: there is nothing to resume",
-            hint=f"show its report: vflops report {folder.path}",
+            hint=Hint("show its report", f"vflops report {folder.path}"),
         )
 
 
@@ -155,7 +155,7 @@ def _interruptible(folder: RunFolder) -> Iterator[None]:
             or resume_hint + (end_hint if can_be_ended(folder) else ""),
         ) from None
     except DiskFull as error:
-        error.hint = f"{error.hint}; then {resume_hint}"
+        error.hint = Hint(f"{error.hint}; then resume it", f"vflops resume {folder.path}")
         raise
 
 

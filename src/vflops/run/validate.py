@@ -8,7 +8,7 @@ from vflops.config.launch import LaunchSettings
 from vflops.config.settings import Settings
 from vflops.config.training import EIGHT_BIT_PRECISIONS, TrainSettings, WorkloadSettings
 from vflops.counting.conventions import convention
-from vflops.errors import UsageError
+from vflops.errors import Hint, UsageError
 from vflops.launch.factory import launcher_class
 from vflops.record.formats.job import DataFacts
 from vflops.train.parallel.footprint import Footprint
@@ -37,7 +37,7 @@ def check_run(settings: Settings, *, here: bool = True) -> None:
         if model(name).input_shape is None:
             raise UsageError(
                 f"count.models includes {name!r}, whose input shape is not known",
-                hint=f"count it separately: vflops count {name} --input SHAPE",
+                hint=Hint("count it separately", f"vflops count {name} --input SHAPE"),
             )
     if here and launcher_class(settings.launch.on).is_this_machine:
         from vflops.machine.ceilings.measure import planned_items  # imports torch

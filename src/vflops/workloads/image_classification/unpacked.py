@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from vflops.data.images.image_folder import ImageFolder
 from vflops.data.images.pack_images import bytes_needed
-from vflops.errors import UsageError
+from vflops.errors import Hint, UsageError
 from vflops.units import quantity
 from vflops.workloads.image_classification.rescaled import enlarges
 from vflops.workloads.image_classification.settings import ImageSettings
@@ -18,7 +18,10 @@ def packed_bytes(folder: ImageFolder, settings: ImageSettings) -> int:
     if size_bytes > MAX_AUTO_PACK_BYTES:
         raise UsageError(
             f"{folder.path} would take {quantity(size_bytes, 'B')} when decoded",
-            hint=f"pack it once, where there is room: vflops data pack {folder.path} DEST "
-            f"--short-side {settings.resize}{' --enlarge' if enlarge else ''}",
+            hint=Hint(
+                "pack it once, where there is room",
+                f"vflops data pack {folder.path} DEST --short-side {settings.resize}"
+                f"{' --enlarge' if enlarge else ''}",
+            ),
         )
     return size_bytes

@@ -20,7 +20,7 @@ from vflops.data.text.text_folder import TextFolder
 from vflops.data.text.text_recipe import TextRecipe
 from vflops.data.text.token_windows import TokenWindows
 from vflops.data.text.tokenizer import TextTokenizer
-from vflops.errors import UsageError
+from vflops.errors import Hint, UsageError
 from vflops.record.files.cache import cache_entry
 from vflops.record.formats.job import DataFacts, SampleUnit
 from vflops.units import quantity
@@ -121,7 +121,9 @@ def _users(path: Path, settings: LanguageSettings, progress: Progress) -> Packed
     if folder.size_bytes > MAX_AUTO_PACK_BYTES:
         raise UsageError(
             f"{path} has {quantity(folder.size_bytes, 'B')} of text",
-            hint=f"pack it once: vflops data pack {path} DEST --tokenizer {settings.tokenizer}",
+            hint=Hint(
+                "pack it once", f"vflops data pack {path} DEST --tokenizer {settings.tokenizer}"
+            ),
         )
     packing = TextPacking(TextTokenizer.open(settings.tokenizer), settings.held_out)
     tasks = plan(folder, packing, settings.unreadable)
