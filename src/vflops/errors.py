@@ -15,6 +15,19 @@ _MAX_MESSAGE_LENGTH = 4000
 _MAX_VALUE_LENGTH = 200
 
 
+class Hint(str):
+    """What to do about an error, ending in a command that the user can copy."""
+
+    text: str
+    command: str
+
+    def __new__(cls, text: str, command: str) -> Hint:
+        """Return ``text: command``; ``command`` begins with ``vflops``."""
+        hint = super().__new__(cls, f"{text}: {command}")
+        hint.text, hint.command = text, command
+        return hint
+
+
 class VflopsError(Exception):
     """An error that the command line shows as one line, followed by its hint if it has one."""
 
@@ -41,6 +54,10 @@ class RunFailed(VflopsError):
     """The run itself failed, for example because a disk filled up or a device was lost."""
 
     exit_code = 3
+
+
+class DiskFull(RunFailed):
+    """A file could not be written, because a disk or a quota is full."""
 
 
 class OutOfMemory(RunFailed):

@@ -91,6 +91,13 @@ def test_events_are_those_of_the_logs(run: vflops.Run) -> None:
     assert evaluations[0]["data.phases.training"] > 0
 
 
+def test_an_unknown_kind_of_event_is_an_error_that_names_the_nearest(run: vflops.Run) -> None:
+    with pytest.raises(vflops.VflopsError, match="unknown kind of event 'evalution'") as unknown:
+        run.events("evalution")
+    assert "did you mean evaluation" in str(unknown.value.hint)
+    assert run.events("failed") == run.events("out-of-bag") == []
+
+
 def test_telemetry_has_one_column_per_series(run: vflops.Run, tmp_path: Path) -> None:
     columns = run.telemetry()
     series = {row["id"]: row for row in run.series()}

@@ -35,12 +35,14 @@ Vflops = Callable[..., "subprocess.CompletedProcess[str]"]
 def accepted(stderr: str) -> Settings:
     """Return the settings of the `vflops run` in the next step."""
     (line,) = re.findall(r"^next: vflops run (.*?)(?:   \(.*\))?$", stderr, re.MULTILINE)
-    workload, *words = shlex.split(line)
+    workload, *words = [word for word in shlex.split(line) if word != "--kernels"]
     pairs = list(zip(words[::2], words[1::2], strict=True))
     given = {name: value for name, value in pairs if name != "--set"}
     assignments = [value for name, value in pairs if name == "--set"]
     for option in ("seed", "data", "repeat"):
         assignments += [f"{option}={given[f'--{option}']}"] if f"--{option}" in given else []
+    if "--kernels" in line:
+        assignments.append("telemetry.kernels=true")
     chosen = given.get("--profile", "tiny")
     return for_single_workload(load(profile(chosen, [workload]), None, assignments))
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -17,12 +18,7 @@ from vflops.record.readout.contents import Contents
 from vflops.results.check.checking import check
 from vflops.results.score.scoring import score
 
-SMALL = (
-    "train.epochs=1",
-    "train.warmup_epochs=0",
-    "micro.benchmarks=[]",
-    "count.models=[]",
-)
+SMALL = ("train.epochs=1", "train.warmup_epochs=0", "count.models=[]")
 TINY = ("image-classification", "--profile", "tiny")
 CHEAP = tuple(word for item in SMALL for word in ("--set", item))
 
@@ -72,8 +68,13 @@ def test_eight_ranks_train_on_the_cores_of_a_laptop(eight: tuple[RunFolder, str]
     assert "VFLOPS" not in said
     assert "memory  a rank needs up to" in said
     (step,) = (line for line in said.splitlines() if line.startswith("next: "))
-    assert " --ranks 8" in step
-    assert "rehearse" not in step
+    words = shlex.split(step.removeprefix("next: ").rpartition("   (")[0])
+    # The batch of the profile is too small for 8 ranks, which refuses the real run as it is.
+    typed = ["--ranks", "8", "--set", "train.epochs=1", "--set", "train.warmup_epochs=0.0"]
+    assert sorted(words[5:]) == sorted([*typed, "--set", "train.batch=64"])
+    refused = "the real run would be refused: image-classification with profile tiny has a batch"
+    assert said.count(refused) == 2  # before it starts, and beside the rule
+    assert refused in folder.report_file.read_text()
 
 
 def test_it_has_figures_but_no_score_and_is_never_valid(eight: tuple[RunFolder, str]) -> None:
@@ -148,8 +149,9 @@ def test_an_ensemble_of_two_nodes_is_acted_out_on_this_machine(tmp_path: Path) -
     assert (ensemble.vflops, ensemble.vflops_capped) == (None, None)
     assert said.startswith("rehearsal: 4 ranks on 2 nodes of 2 ranks share")
     (step,) = (line for line in said.splitlines() if line.startswith("next: "))
-    assert "launch.nodes=2" in step
-    assert "--on slurm" in step
+    assert "--nodes 2" in step and "--on slurm" in step
+    assert "ranks_per_node" not in step
+    assert "micro" not in step
     compared = vflops(tmp_path, "compare", folder.path, folder.path)
     assert compared.returncode == 2  # a run is no repeat of itself
 
@@ -171,10 +173,23 @@ def test_512_ranks_are_planned_as_those_of_the_cluster(tmp_path: Path) -> None:
     rehearsed = vflops(tmp_path, *layout, "--rehearse")
     assert rehearsed.returncode == 0, rehearsed.stderr
     plans = [json.loads(done.stdout) for done in (real, rehearsed)]
+    for planned in plans:  # it names the command of a short run, which has other options
+        del planned["workloads"][TINY[0]]["time_source"]
     assert plans[0] == plans[1]
     assert len(plans[1]["placements"]) == 64
     assert "rehearsal: 512 ranks on 64 nodes of 8 ranks share" in rehearsed.stderr
     assert not (tmp_path / "runs").exists()
+
+
+def test_a_plan_says_what_the_real_run_would_refuse(tmp_path: Path) -> None:
+    layout = ("plan", *TINY, "--nodes", 64, "--ranks", 8)
+    rehearsed = vflops(tmp_path, *layout, "--rehearse")
+    real = vflops(tmp_path, *layout, "--slots", 8)
+    assert (rehearsed.returncode, real.returncode) == (0, 2)
+    reason = "8 ranks leave 4 samples a rank, fewer than 8"
+    assert reason in real.stderr
+    (warning,) = (line for line in rehearsed.stderr.splitlines() if line.startswith("warning: "))
+    assert warning.startswith("warning: the real run would be refused: ") and reason in warning
 
 
 @pytest.mark.parametrize("words", [("--ranks", 64), ("--nodes", 2)])

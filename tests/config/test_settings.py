@@ -69,6 +69,15 @@ def test_a_wrong_file_is_named(tmp_path: Path, text: str, message: str) -> None:
         load(tiny(), file, [])
     assert message in caught.value.message
     assert "mine.toml" in caught.value.message
+    assert caught.value.hint
+
+
+def test_more_ranks_than_samples_in_a_batch_are_told_how_many_fit() -> None:
+    base = profile("tiny", ["image-classification"])
+    with pytest.raises(
+        UsageError, match="use at most 32 ranks, or a batch that is a multiple of 999"
+    ):
+        load(base, None, ["train.ranks=999"])
 
 
 def test_a_missing_file_is_named(tmp_path: Path) -> None:

@@ -11,15 +11,20 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypedDict
 
 from vflops.config.flatten import flatten
+from vflops.errors import unknown_name
 from vflops.record.folder import RunFolder
 from vflops.record.formats.node import telemetry_files
 from vflops.record.formats.telemetry import Telemetry
 from vflops.record.log.imported_power import imported_files
 from vflops.record.readout.contents import Contents
 from vflops.results.check.checking import check
+from vflops.results.check.schema_rules import EVENTS
 from vflops.results.figures import Figure, Figures, Subject, figures
 from vflops.results.score.score_file import Score
 from vflops.results.score.scoring import score
+
+_EDGES = ("start", "stopped", "failed", "end")
+"""The kinds of events at the edges of an attempt, which have no type of their own."""
 
 
 class SubjectRow(TypedDict):
@@ -165,8 +170,13 @@ class Run:
         such as ``data.quality``. A damaged line is left out with a warning.
 
         :param kind: only events of this kind, such as ``evaluation`` or ``progress``.
+        :raises VflopsError: if neither vflops nor this run has such a kind.
         """
         history, rows = self._contents.history, []
+        if kind is not None:
+            logged = {e.kind for logs in history.jobs.values() for log in logs for e in log.events}
+            if kind not in (valid := {*EVENTS, *_EDGES, *logged}):
+                raise unknown_name("kind of event", kind, valid)
         for job, logs in history.jobs.items():
             folders = self._contents.folder.logged_attempts(job)
             for folder, log in zip(folders, logs, strict=True):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import gc
 import importlib
 import os
@@ -10,14 +11,14 @@ import traceback
 from collections.abc import Sequence
 from io import TextIOWrapper
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import typer
 from typer.core import TyperGroup
 
 from vflops import interruption
 from vflops.cli.terminal import console
-from vflops.errors import Interrupted, RunFailed, VflopsError
+from vflops.errors import DiskFull, Interrupted, RunFailed, VflopsError
 
 os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "1")  # saves 30 ms; no plugin is used
 
@@ -146,6 +147,21 @@ def main() -> None:
     except BrokenPipeError:  # `vflops list | head`
         sys.stderr.close()
         sys.exit(0)
-    except Exception:  # a bug: show the traceback, and do not exit like a failed check
-        traceback.print_exc()
-        sys.exit(RunFailed.exit_code)
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            _show_bug()
+        where = f" {error.filename}" if error.filename else ""
+        full = DiskFull(
+            f"cannot write{where}: {error.strerror}",
+            hint="free some space there, or choose a folder on another disk",
+        )
+        console.show_error(full)
+        sys.exit(full.exit_code)
+    except Exception:
+        _show_bug()
+
+
+def _show_bug() -> NoReturn:
+    """Show the traceback, and do not exit like a failed check."""
+    traceback.print_exc()
+    sys.exit(RunFailed.exit_code)

@@ -15,6 +15,45 @@ if TYPE_CHECKING:
 Run = Annotated[
     Path | None, typer.Argument(help="A run folder; by default the newest under runs/.")
 ]
+Workload = Annotated[
+    str | None,
+    typer.Argument(help="Workload to run, see `vflops list`; by default all of them."),
+]
+Data = Annotated[Path | None, typer.Option(help="Your own data; by default synthetic data.")]
+Models = Annotated[
+    int | None,
+    typer.Option(help="Number of base models of an ensemble, M, trained side by side."),
+]
+Ranks = Annotated[
+    int | None, typer.Option(help="Number of ranks per model, P, one accelerator each.")
+]
+SearchWorkers = Annotated[
+    int | None, typer.Option(help="Number of workers of a search, each with --ranks ranks.")
+]
+For = Annotated[
+    str | None, typer.Option("--for", help="Duration of a search: 90s, 30m, 1h, 1h30m.")
+]
+Waves = Annotated[
+    bool, typer.Option("--waves", help="Train models that do not fit at once in several waves.")
+]
+Twins = Annotated[
+    bool,
+    typer.Option("--twins", help="Train each model twice, to find nodes with differing results."),
+]
+Repeat = Annotated[
+    int | None,
+    typer.Option(
+        help="Number of training runs, each with the next seed, to see how much they vary."
+    ),
+]
+Kernels = Annotated[bool, typer.Option("--kernels", help="Profile a few steps by kind of kernel.")]
+Challenge = Annotated[
+    Path | None,
+    typer.Option(
+        help="A challenge of `vflops challenge`, from which all seeds follow; --seed selects"
+        " one of its runs."
+    ),
+]
 Out = Annotated[Path, typer.Option(help="Folder in which run folders are created.")]
 Profile = Annotated[
     str | None,
@@ -154,8 +193,8 @@ def sized_settings(
 
 
 def rehearsal_settings(*, rehearse: bool) -> list[str]:
-    """Return the settings of ``--rehearse``; ceilings would say nothing about shared devices."""
-    return ["launch.rehearse=true", "micro.benchmarks=[]"] if rehearse else []
+    """Return the setting of ``--rehearse``."""
+    return ["launch.rehearse=true"] if rehearse else []
 
 
 def framework_flags(workload: str | None, framework: str | None) -> dict[str, object]:

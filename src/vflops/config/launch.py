@@ -44,3 +44,10 @@ class LaunchSettings(Section):
 def on_this_machine(on: str) -> bool:
     """Whether jobs with this ``launch.on`` run on the machine that the command runs on."""
     return on == "local"
+
+
+def ranks_on_each_node(nodes: int, models: int, ranks: int) -> int:
+    """Return how many ranks each node takes if models are spread over all of the nodes."""
+    if models < nodes:
+        return -(-ranks // (nodes // models))
+    return -(-models // nodes) * ranks

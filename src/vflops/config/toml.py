@@ -19,7 +19,10 @@ def read_toml(path: Path) -> dict[str, Any]:
     except OSError as error:
         raise UsageError(f"cannot read {path}: {error.strerror or error}") from error
     except TOML_ERRORS as error:
-        raise UsageError(f"{path} is not TOML: {error}") from error
+        raise UsageError(
+            f"{path} is not TOML: {error}",
+            hint="write name = value, one a line, with texts in quotes and sections in brackets",
+        ) from error
 
 
 def parse_assignment(assignment: str, *, example: str) -> dict[str, Any]:

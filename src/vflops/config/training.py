@@ -137,6 +137,13 @@ class TrainSettings(Section):
             is_single_copy = self.shares == 1 < self.ranks
             unit = "copy of the model" if is_single_copy else "copies of the model"
             unit = "ranks" if self.shares == self.ranks else unit
+            if parts > self.batch and self.shares > 1:
+                most = max(n for n in divisors(self.batch) if n <= self.shares)
+                raise ValueError(
+                    f"batch {self.batch} has not a sample for each of {self.shares} {unit} × "
+                    f"{self.accumulate} accumulation × {self.ghosts} ghosts: use at most {most} "
+                    f"{unit}, or a batch that is a multiple of {parts}"
+                )
             raise ValueError(
                 f"batch {self.batch} cannot be divided evenly by {self.shares} {unit} × "
                 f"{self.accumulate} accumulation × {self.ghosts} ghosts: "

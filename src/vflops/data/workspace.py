@@ -53,6 +53,12 @@ class Workspace:
         self.packing = packing
         self.path = partial_path(self.destination)
 
+        if self.destination.resolve() == Path(packing.source).resolve():
+            raise UsageError(
+                f"{destination} is the folder to pack, which packing does not change",
+                hint=f"name another destination, for example {destination}-packed",
+            )
+
     @contextmanager
     def locked(self) -> Iterator[Self]:
         """Create or reopen the folder; raise ``UsageError`` if it is in use or holds other data."""

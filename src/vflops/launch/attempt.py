@@ -11,7 +11,7 @@ from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
-from vflops.errors import Interrupted, RestartNeeded, RunFailed, UsageError, VflopsError
+from vflops.errors import DiskFull, Interrupted, RestartNeeded, RunFailed, UsageError, VflopsError
 from vflops.interruption import SignalCounter
 from vflops.launch.hang_watch import STOPPED, HangWatch, RankHung, process_state
 from vflops.launch.heartbeat import HeartbeatBoard
@@ -231,8 +231,10 @@ def _failure(path: Path, ranks: int, group: NodeGroup, codes: dict[int, int | No
         time.sleep(_POLL_S)
         cause = root_cause(path)
     if cause is not None and cause.kind in ("error", "lost-peer"):
-        kinds = {kind.exit_code: kind for kind in (UsageError, RestartNeeded)}
-        kind = kinds.get(cause.exit_code, RunFailed)
+        kinds: dict[int, type[VflopsError]] = {
+            kind.exit_code: kind for kind in (UsageError, RestartNeeded)
+        }
+        kind = DiskFull if cause.disk_full else kinds.get(cause.exit_code, RunFailed)
         return kind(cause.message if ranks == 1 else cause.text, hint=cause.hint)
     rank = next(number for number, code in codes.items() if code) if cause is None else cause.rank
     code = codes.get(rank) or 0

@@ -47,6 +47,8 @@ class RankFailure:
     """If it is not known which rank failed: those that may have, of which ``rank`` is the first."""
     nodes: tuple[str, ...] = ()
     """The nodes of these ranks, if they are several."""
+    disk_full: bool = False
+    """Whether the rank could not write, because a disk or a quota is full."""
 
     def write(self, attempt: Path) -> None:
         """Write the file of this failure."""
@@ -58,6 +60,7 @@ class RankFailure:
             "node": self.node,
             "one_of": self.one_of,
             "nodes": self.nodes,
+            "disk_full": self.disk_full,
         }
         atomic.write_json(_file(attempt, self.rank), data)
 
@@ -141,6 +144,7 @@ def _read(attempt: Path) -> Iterator[tuple[RankFailure, int]]:
                 node=str(data.get("node", "")),
                 one_of=tuple(int(other) for other in data.get("one_of", ())),
                 nodes=tuple(str(node) for node in data.get("nodes", ())),
+                disk_full=data.get("disk_full") is True,
                 last_lines=_last_lines(attempt / f"rank-{rank}.log"),
             )
             yield failure, path.stat().st_mtime_ns

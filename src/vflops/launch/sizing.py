@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from vflops.config.launch import LaunchSettings
+from vflops.config.launch import LaunchSettings, ranks_on_each_node
 from vflops.errors import UsageError
 from vflops.launch.placement import THIS_MACHINE, Node, NodeResources, capacity, defaults
 
@@ -245,9 +245,7 @@ def _rehearsed_slots(slots: int, asked: Asked) -> int:
         return slots if ranks is None or ranks > slots else -(-slots // ranks) * ranks
     if ranks is None:
         return max(slots, -(-models // nodes))
-    if models < nodes:
-        return -(-ranks // (nodes // models))
-    return -(-models // nodes) * ranks
+    return ranks_on_each_node(nodes, models, ranks)
 
 
 def _of_given_nodes(

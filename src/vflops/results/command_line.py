@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 import re
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from vflops.config.flatten import differences
+from vflops.config.launch import on_this_machine, ranks_on_each_node
 from vflops.config.profiles import for_single_workload, for_suite
 from vflops.config.settings import MicroSettings, Settings
 from vflops.errors import VflopsError
@@ -24,8 +25,20 @@ _OPTIONS = {
     "models": "--models",
     "train.ranks": "--ranks",
     "search.workers": "--workers",
+    "data": "--data",
+    "train.framework": "--framework",
+    "launch.on": "--on",
+    "launch.nodes": "--nodes",
+    "launch.container": "--container",
 }
 """Options of ``vflops run`` for settings of one workload."""
+_SWITCHES = {
+    "bagging.waves": "--waves",
+    "bagging.twins": "--twins",
+    "telemetry.kernels": "--kernels",
+    "launch.rehearse": "--rehearse",
+}
+"""Options without a value, which set these to true."""
 _BARE_TEXT = re.compile("(?!true$|false$|nan$|inf$)[a-z][a-z0-9_/-]*")
 """A text that ``--set`` accepts without quotes."""
 
@@ -36,26 +49,58 @@ def command(record: RunRecord) -> str | None:
     None if no command line gives exactly these settings. The command is parsed like that of a user
     and returned only if the resulting settings equal the recorded ones.
     """
-    try:
-        arguments = _arguments(record.workload, record.settings)
-    except VflopsError:  # a workload or a setting that this version does not know
-        return None
-    return shlex.join(arguments) if arguments else None
+    return _command(record.workload, record.settings)
 
 
-def command_for_epochs(record: RunRecord, workload: str, epochs: int) -> str | None:
-    """Return the command that runs one workload of the run for another number of epochs.
+def command_with(record: RunRecord, workload: str, *assignments: str) -> str | None:
+    """Return the command that runs one workload of the run with other settings.
 
-    None if there is no such command, for example if the settings do not allow that number.
+    None if there is no such command, for example if the settings do not allow these.
     """
     settings = record.settings
     try:
         single = settings.model_copy(update={"workloads": {workload: settings.workloads[workload]}})
-        changed = load(single, None, [f"train.epochs={epochs}"])
-        arguments = _arguments(
-            workload, for_single_workload(changed) if record.workload == _SUITE else changed
-        )
+        changed = load(single, None, assignments)
     except VflopsError:
+        return None
+    return _command(
+        workload, for_single_workload(changed) if record.workload == _SUITE else changed
+    )
+
+
+def command_of_rehearsed(record: RunRecord, assignments: Sequence[str] = ()) -> str | None:
+    """Return the command of the run that a rehearsal stands for, with these settings as well.
+
+    The number of ranks per node is left out if the nodes have it anyway.
+    """
+    settings = record.settings
+    nodes = settings.launch.nodes or 1
+    sizes = {ranks_on_each_node(nodes, *_size(settings, name)) for name in settings.workloads}
+    changes: dict[str, object] = {"rehearse": False}
+    if settings.launch.ranks_per_node == max(sizes, default=None):
+        changes["ranks_per_node"] = None
+    real = settings.model_copy(update={"launch": settings.launch.model_copy(update=changes)})
+    try:
+        real = load(real, None, assignments)
+    except VflopsError:
+        return None
+    line = _command(record.workload, real)
+    if line is not None and on_this_machine(settings.launch.on) and nodes > 1:
+        line += " --on slurm"
+    return line
+
+
+def _size(settings: Settings, name: str) -> tuple[int, int]:
+    """Return the models or workers of a workload, and the ranks of each."""
+    section = settings.workloads[name]
+    workers = section.get("search", {}).get("workers")
+    return workers or settings.models_of(name), section["train"]["ranks"]
+
+
+def _command(workload: str, settings: Settings) -> str | None:
+    try:
+        arguments = _arguments(workload, settings)
+    except VflopsError:  # a workload or a setting that this version does not know
         return None
     return shlex.join(arguments) if arguments else None
 
@@ -123,7 +168,12 @@ def _flags(assignments: list[str]) -> Iterator[str]:
     else:
         yield from ("--set", f"models={given.pop('models')}") if "models" in given else ()
     for key, value in given.items():
-        yield from (_OPTIONS[key], value) if key in _OPTIONS else ("--set", f"{key}={value}")
+        if value == "true" and key in _SWITCHES:
+            yield _SWITCHES[key]
+        elif key in _OPTIONS:
+            yield from (_OPTIONS[key], json.loads(value) if value.startswith('"') else value)
+        else:
+            yield from ("--set", f"{key}={value}")
 
 
 def _changes(base: Settings, wanted: Settings, *, short_names: bool) -> Iterator[tuple[str, str]]:

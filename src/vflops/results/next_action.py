@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from math import ceil
 from typing import NamedTuple
 
 from vflops.config.launch import on_this_machine
 from vflops.config.named_programs import named_programs
+from vflops.errors import VflopsError
 from vflops.record.folder import RunFolder
+from vflops.record.formats.job import JobRecord
 from vflops.results.check.advice import whole_nodes
+from vflops.results.check.easy_target import easy_target
 from vflops.results.check.findings import Findings
-from vflops.results.command_line import command, command_for_epochs
+from vflops.results.command_line import command, command_of_rehearsed, command_with
 from vflops.results.score.score_file import Score, TrainingScore
+from vflops.workloads.contract.profile_batch import batch_fault
+from vflops.workloads.contract.registry import workload
 
 _REPAIRS = {
     "score": ("score", "renew the score"),
@@ -45,7 +51,7 @@ def next_action(
     if score.rehearsal:
         return _after_rehearsal(folder, run)
     if not findings.passed:
-        return _for_failure(folder, findings, run)
+        return _for_failure(folder, score, findings, run)
     longer = None if _names_programs(folder) else train_longer(folder, score)
     if longer is not None:
         return longer
@@ -57,22 +63,41 @@ def next_action(
 
 
 def _after_rehearsal(folder: RunFolder, run: str) -> NextAction:
-    """Return the command of the real run."""
-    launch = folder.record.settings.launch
-    line = None if _names_programs(folder) else command(folder.record)
+    """Return the command of the real run, with a batch that suits its ranks."""
+    record, purpose = folder.record, "the real run, on as many accelerators as it has ranks"
+    batches = list(_suitable_batches(folder)) if not _names_programs(folder) else []
+    line = None if _names_programs(folder) else command_of_rehearsed(record, batches)
     if line is None:
         return NextAction(f"vflops report {run}", "see the rehearsal")
-    real = line.replace(" --set launch.rehearse=true", "")
-    if on_this_machine(launch.on) and (launch.nodes or 1) > 1:
-        real += " --on slurm"
-    return NextAction(real, "the real run, on as many accelerators as it has ranks")
+    if batches:
+        purpose += "; with a batch of its own, an open task"
+    return NextAction(line, purpose)
 
 
-def _for_failure(folder: RunFolder, findings: Findings, run: str) -> NextAction:
+def _suitable_batches(folder: RunFolder) -> Iterator[str]:
+    """Yield settings of a batch for workloads whose profile has too small a batch for the ranks."""
+    settings = folder.record.settings
+    jobs = (JobRecord.read(folder.job_file(number)) for number in folder.history().jobs if number)
+    for job in {job.workload: job for job in jobs}.values():
+        try:
+            spec = workload(job.workload)
+            train = job.settings_as(spec.settings).train
+        except VflopsError:
+            continue
+        fault = batch_fault(settings.profile, spec, train, job.data.train)
+        if fault is not None and fault.suitable is not None:
+            yield f"{job.workload}.train.batch={fault.suitable}"
+
+
+def _for_failure(folder: RunFolder, score: Score, findings: Findings, run: str) -> NextAction:
     for finding in findings.failures:
         if finding.rule in _REPAIRS:
             name, purpose = _REPAIRS[finding.rule]
             return NextAction(f"vflops {name} {run}", purpose)
+    if any(finding.rule == "goal" for finding in findings.failures):
+        harder = closer_target(folder, score)
+        if harder is not None:
+            return harder
     again = None if _names_programs(folder) else command(folder.record)
     if again is None:
         return NextAction(f"vflops check {run}", "see the evidence of every rule")
@@ -91,6 +116,30 @@ def _run_quietly(again: str, on: str) -> NextAction:
     return NextAction(again, f"run it again without other jobs on its nodes ({whole_nodes(on)})")
 
 
+def closer_target(folder: RunFolder, score: Score) -> NextAction | None:
+    """Return the command with a target close to what training reached, if one is far too easy.
+
+    None also if no command line gives these settings.
+    """
+    if score.rehearsal or _names_programs(folder):
+        return None
+    for training in score.trainings:
+        achieved = training.quality.achieved
+        if training.task != "open" or achieved is None:
+            continue
+        try:
+            goal = JobRecord.read(folder.job_file(training.job)).goal
+        except VflopsError:  # another rule reports it
+            continue
+        easy = easy_target(goal, achieved)
+        if easy is None:
+            continue
+        line = command_with(folder.record, training.workload, f"target={easy.closer}")
+        if line is not None:
+            return NextAction(line, "run it again with a target close to what training reaches")
+    return None
+
+
 def train_longer(folder: RunFolder, score: Score) -> NextAction | None:
     """Return the command to train for twice the epochs, if a training job missed its target.
 
@@ -99,7 +148,8 @@ def train_longer(folder: RunFolder, score: Score) -> NextAction | None:
     missed = None if score.rehearsal else _missed_training(score)
     if missed is None:
         return None
-    command_line = command_for_epochs(folder.record, missed.workload, 2 * ceil(missed.epochs))
+    epochs = f"train.epochs={2 * ceil(missed.epochs)}"
+    command_line = command_with(folder.record, missed.workload, epochs)
     opens = " (an open task: not comparable)" if missed.task == "closed" else ""
     purpose = f"train longer{opens}: the target was not reached"
     return None if command_line is None else NextAction(command_line, purpose)

@@ -22,9 +22,10 @@ from vflops.results.score.scoring import score
 from vflops.results.score.training_score import training_scores
 from vflops.results.score.unscored import require_measurement
 from vflops.run.captured_graphs import counted_before
+from vflops.run.jobs import PreparedWorkload
 from vflops.run.training_cost import Estimate, Speed, Training, bounding_speed, measured_speed
 from vflops.run.training_cost import estimate as estimate_training
-from vflops.run.validate import check_batch, check_model
+from vflops.run.validate import check_batch, check_model, rehearsed_fault
 from vflops.workloads.contract.expected_data import ExpectedData
 from vflops.workloads.contract.registry import workload
 from vflops.workloads.contract.run_settings import workload_settings
@@ -41,12 +42,14 @@ def estimate_run(
     placement: Plan,
     earlier: Contents | None,
     show_step: ShowStep = lambda text: nullcontext(),
+    *,
+    short_run: str | None = None,
 ) -> dict[str, Estimate]:
     """Return an estimate for each workload of a run, with its models placed as in ``placement``.
 
     Raise if the run would reject a model. The speed is estimated from the run ``earlier``, if any.
     ``show_step`` is called with a description of each slow operation, and returns a context in
-    which the operation is executed.
+    which the operation is executed. ``short_run`` is a command that measures the speed.
     """
     return {
         name: _WorkloadEstimator(
@@ -56,6 +59,7 @@ def estimate_run(
             _own_placement(section, settings, placement),
             earlier,
             show_step,
+            short_run,
         ).estimate()
         for name, section in workload_settings(settings).items()
     }
@@ -69,14 +73,50 @@ def _own_placement(section: WorkloadSettings, settings: Settings, placement: Pla
     return plan(placement.nodes, *shape, waves=settings.bagging.waves)
 
 
-def check_searches(settings: Settings) -> None:
-    """Raise if a run would reject one of its searches after preparing the data."""
+def short_training(settings: Settings) -> list[str]:
+    """Return the settings with which every workload trains for one epoch only."""
+    assignments = []
+    for name, section in workload_settings(settings).items():
+        prefix = "" if len(settings.workloads) == 1 else f"{name}."
+        assignments.append(f"{prefix}train.epochs=1")
+        if section.train.warmup_epochs > 0:
+            assignments.append(f"{prefix}train.warmup_epochs=0")
+        if section.train.milestones:
+            assignments += [f"{prefix}train.schedule=constant", f"{prefix}train.milestones=[]"]
+    return assignments
+
+
+def check_searches(
+    settings: Settings, show_step: ShowStep = lambda text: nullcontext()
+) -> list[str]:
+    """Raise if a run would reject one of its searches after preparing the data.
+
+    Return why the run that a rehearsal stands for would reject one.
+    """
+    rejected = []
     for name, section in workload_settings(settings).items():
         spec = workload(name)
-        if spec.is_search and spec.expected is not None:
-            data: ExpectedData = import_object(spec.expected)(section)
+        if spec.is_search:
+            data = _expected_data(spec, section, settings.profile, show_step)
             check_model(spec, section, data.facts)
             check_batch(settings, spec, section.train, data.facts.train)
+            rejected.append(rehearsed_fault(settings, spec, section.train, data.facts.train))
+    return [text for text in rejected if text is not None]
+
+
+def _expected_data(
+    spec: WorkloadSpec, section: WorkloadSettings, profile: str, show_step: ShowStep
+) -> ExpectedData:
+    """Return a description of the data, which is prepared if nothing else describes it."""
+    expected: ExpectedData | None = None
+    if spec.expected is not None:
+        expected = import_object(spec.expected)(section)
+    if expected is not None:
+        return expected
+    with show_step(f"preparing the data of {spec.name}, which its settings do not describe"):
+        facts = spec.load_code().prepare_data(section, lambda text, done, whole: None)
+    PreparedWorkload(spec, section, facts).goal(profile)  # raises if no quality can be the target
+    return ExpectedData(facts, None, None)
 
 
 @dataclass(frozen=True)
@@ -89,9 +129,10 @@ class _WorkloadEstimator:
     placement: Plan
     earlier: Contents | None
     show_step: ShowStep
+    short_run: str | None
 
     def estimate(self) -> Estimate:
-        data = self._data()
+        data = _expected_data(self.spec, self.section, self.settings.profile, self.show_step)
         with self.show_step(f"checking the model of {self.spec.name}"):
             footprint = check_model(self.spec, self.section, data.facts)
         check_batch(self.settings, self.spec, self.section.train, data.facts.train)
@@ -126,18 +167,8 @@ class _WorkloadEstimator:
         needs = estimate_training(
             self.placement, training, repeat=repeat, speed=speed, unknown=unknown
         )
-        return needs.model_copy(update={"remarks": data.remarks})
-
-    def _data(self) -> ExpectedData:
-        if self.spec.expected is not None:
-            expected: ExpectedData = import_object(self.spec.expected)(self.section)
-            return expected
-        with self.show_step(
-            f"preparing the data of {self.spec.name}, which its settings do not describe"
-        ):
-            code = self.spec.load_code()
-            facts = code.prepare_data(self.section, lambda text, done, whole: None)
-        return ExpectedData(facts, None, None)
+        rejected = rehearsed_fault(self.settings, self.spec, self.section.train, data.facts.train)
+        return needs.model_copy(update={"remarks": data.remarks, "real_run": rejected})
 
     def _work(self, data: DataFacts) -> Graph | DeclaredWork:
         """Return the model's graph, from an earlier run or from torch, or its declared work."""
@@ -166,12 +197,8 @@ class _WorkloadEstimator:
         """Return the speed from an earlier run or its ceilings, and the reason if it is None."""
         name, placement, earlier = self.spec.name, self.placement, self.earlier
         if earlier is None:
-            short = f"vflops run {name} --profile {self.settings.profile} --set train.epochs=1"
-            short += " --set train.warmup_epochs=0"
-            return (
-                None,
-                f"not known: name an earlier run with --like RUN; a short one: {short}",
-            )
+            short = f"; a short one: {self.short_run}" if self.short_run else ""
+            return None, f"not known: name an earlier run with --like RUN{short}"
         require_measurement(earlier, "no time can be estimated from them")
         run = earlier.folder.path.name
         speed = measured_speed(training_scores(earlier), name, training, run)

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from vflops import interruption
 from vflops.config.settings import Settings
-from vflops.errors import Interrupted, Left, UsageError, VflopsError
+from vflops.errors import DiskFull, Hint, Interrupted, Left, UsageError, VflopsError
 from vflops.record.files import atomic
 from vflops.record.folder import RunFolder, file_hash
 from vflops.record.formats.challenge import ChallengedRun
@@ -49,9 +49,14 @@ def start(
     if line := rehearsal_line(settings):
         observer.note(line)
     observer.step("checking the settings and the data")  # imports the framework, for seconds
-    _validate(settings)
+    validate.check_run(settings)
     prepared = jobs.prepare(settings, observer.progress)
-    for warning in (*validate.framework_warnings(settings), *jobs.data_warnings(prepared)):
+    rejected = (
+        validate.rehearsed_fault(settings, entry.spec, entry.settings.train, entry.data.train)
+        for entry in prepared
+    )
+    warnings = (*validate.framework_warnings(settings), *jobs.data_warnings(prepared))
+    for warning in (*warnings, *filter(None, rejected)):
         observer.warn(warning)
     lines, idle = request_lines(settings)
     for line in lines:
@@ -100,25 +105,8 @@ def resume(
     elif all(path.is_file() for path in folder.result_files):
         raise UsageError(
             f"{folder.path} is complete: there is nothing to resume",
-            hint=f"show its report: vflops report {folder.path}",
+            hint=Hint("show its report", f"vflops report {folder.path}"),
         )
-
-
-def _validate(settings: Settings) -> None:
-    from vflops.launch.factory import launcher_class
-    from vflops.machine.ceilings.measure import planned_items
-    from vflops.models.model_registry import model
-
-    if settings.workloads:  # before the ceilings, whose device is by default that of training
-        validate.check_all(settings)
-    for name in settings.count.models:
-        if model(name).input_shape is None:
-            raise UsageError(
-                f"count.models includes {name!r}, whose input shape is not known",
-                hint=f"count it separately: vflops count {name} --input SHAPE",
-            )
-    if launcher_class(settings.launch.on).is_this_machine:
-        planned_items(settings.micro)
 
 
 def _attempt(
@@ -151,7 +139,10 @@ def _attempt(
 
 @contextmanager
 def _interruptible(folder: RunFolder) -> Iterator[None]:
-    """Let a scheduler's signals stop the block like Ctrl-C; the error says how to resume."""
+    """Let a scheduler's signals stop the block like Ctrl-C; the error says how to resume.
+
+    So does that of a full disk.
+    """
     resume_hint = f"resume it: vflops resume {folder.path}"
     end_hint = f"; or end the search as it is: vflops resume --end {folder.path}"
     try:
@@ -163,6 +154,9 @@ def _interruptible(folder: RunFolder) -> Iterator[None]:
             hint=getattr(error, "hint", None)
             or resume_hint + (end_hint if can_be_ended(folder) else ""),
         ) from None
+    except DiskFull as error:
+        error.hint = Hint(f"{error.hint}; then resume it", f"vflops resume {folder.path}")
+        raise
 
 
 def _reason(error: KeyboardInterrupt | Interrupted) -> str:
@@ -196,12 +190,10 @@ def _steps(
         if model not in counted:
             observer.step(f"counting {model}")
             _count(folder, events, model)
-    if launcher_class(settings.launch.on).is_this_machine:
-        _measure(folder, events, observer)
-    elif (
-        settings.launch.rehearse or not settings.micro.benchmarks
-    ):  # otherwise the nodes plan and measure before training
+    if settings.launch.rehearse or not settings.micro.benchmarks:  # shared devices have no ceilings
         events.write("plan", measurements=[])
+    elif launcher_class(settings.launch.on).is_this_machine:
+        _measure(folder, events, observer)  # other nodes measure before they train
     if settings.workloads:
         records = jobs.plan(folder, events, prepared, observer.progress)
         members = [record for record in records if record.bag is not None]

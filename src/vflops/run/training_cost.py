@@ -185,6 +185,8 @@ class Estimate(Data):
     time_is_least: bool = False
     time_source: str | None = None
     """The source of the time, or the reason why it is not known."""
+    real_run: str | None = None
+    """Why the run that a rehearsal stands for would be refused."""
     remarks: tuple[str, ...] = ()
     """Remarks about the data."""
 

@@ -8,23 +8,41 @@ from vflops.config.launch import LaunchSettings
 from vflops.config.settings import Settings
 from vflops.config.training import EIGHT_BIT_PRECISIONS, TrainSettings, WorkloadSettings
 from vflops.counting.conventions import convention
-from vflops.errors import UsageError
+from vflops.errors import Hint, UsageError
 from vflops.launch.factory import launcher_class
 from vflops.record.formats.job import DataFacts
 from vflops.train.parallel.footprint import Footprint
+from vflops.workloads.contract.profile_batch import batch_fault
+from vflops.workloads.contract.profile_batch import most_copies as most_copies
 from vflops.workloads.contract.registry import workload
 from vflops.workloads.contract.run_settings import workload_settings
 from vflops.workloads.contract.spec import ENGINE, WorkloadSpec, check_framework
-
-_LEAST_STEPS = 20
-"""Steps of an epoch below which a recipe is not that of its profile any more."""
-_LEAST_SAMPLES = 8
-"""Samples of a batch below which the batch norm of a rank has no statistics."""
 
 
 def check_launch(launch: LaunchSettings) -> None:
     """Raise if no job could be started, for example because there is no scheduler."""
     launcher_class(launch.on).check(launch)
+
+
+def check_run(settings: Settings, *, here: bool = True) -> None:
+    """Raise if the run cannot do all that its settings ask for, before any data is read.
+
+    ``here`` is False if the run is for another machine, whose nodes cannot be queried.
+    """
+    if settings.workloads:  # before the ceilings, whose device is by default that of training
+        check_all(settings, here=here)
+    for name in settings.count.models:
+        from vflops.models.model_registry import model
+
+        if model(name).input_shape is None:
+            raise UsageError(
+                f"count.models includes {name!r}, whose input shape is not known",
+                hint=Hint("count it separately", f"vflops count {name} --input SHAPE"),
+            )
+    if here and launcher_class(settings.launch.on).is_this_machine:
+        from vflops.machine.ceilings.measure import planned_items  # imports torch
+
+        planned_items(settings.micro)
 
 
 def check_all(settings: Settings, *, here: bool = True) -> None:
@@ -76,48 +94,20 @@ def check_batch(
 ) -> None:
     """Raise if the batch of a profile does not suit this many ranks, but suits fewer.
 
-    Each copy of the model needs enough samples of a batch, and an epoch enough batches. A batch
-    that the user chose is not questioned, nor is a rehearsal's, which trains to no target.
-    ``samples`` is the size of the training set, if known.
+    A rehearsal, which trains to no target, is not refused. ``samples`` is the size of the training
+    set, if known.
     """
-    profile = settings.profile
-    most = most_copies(profile, spec, train, samples)
-    if most is None or train.shares <= most or settings.launch.rehearse:
-        return
-    if _of_profile(profile, spec).batch_per_rank:
-        few = f"{(samples or 0) // train.batch} steps an epoch, fewer than {_LEAST_STEPS}"
-    else:
-        few = f"{train.batch // train.shares} samples a rank, fewer than {_LEAST_SAMPLES}"
-    raise UsageError(
-        f"{spec.name} with profile {profile} has a batch of {train.batch}: {train.ranks} ranks"
-        f" leave {few}",
-        hint=f"use --ranks {most * (train.ranks // train.shares)} or fewer, or set another"
-        " train.batch",
-    )
+    fault = batch_fault(settings.profile, spec, train, samples)
+    if fault is not None and not settings.launch.rehearse:
+        raise UsageError(fault.text, hint=fault.hint)
 
 
-def most_copies(
-    profile: str, spec: WorkloadSpec, train: TrainSettings, samples: int | None = None
-) -> int | None:
-    """Return the largest number of copies of the model that the batch of the profile suits.
-
-    Return None for a batch that the user chose. A batch that is too small for a single copy already
-    can be divided as far as each copy has a sample.
-    """
-    if profile not in spec.profiles:
-        return None
-    default = _of_profile(profile, spec)
-    per_copy = default.batch_per_rank
-    if train.batch != (per_copy * train.shares if per_copy else default.batch):
-        return None
-    if per_copy:
-        return (samples // (per_copy * _LEAST_STEPS) or None) if samples else None
-    most = default.batch // _LEAST_SAMPLES
-    return max((n for n in range(1, most + 1) if default.batch % n == 0), default=default.batch)
-
-
-def _of_profile(profile: str, spec: WorkloadSpec) -> TrainSettings:
-    return spec.profile(profile).train
+def rehearsed_fault(
+    settings: Settings, spec: WorkloadSpec, train: TrainSettings, samples: int | None = None
+) -> str | None:
+    """Return why the run that a rehearsal stands for would be refused; None if it would not."""
+    fault = batch_fault(settings.profile, spec, train, samples)
+    return fault.of_real_run if fault is not None and settings.launch.rehearse else None
 
 
 def check_model(spec: WorkloadSpec, section: WorkloadSettings, data: DataFacts) -> Footprint | None:

@@ -14,7 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from vflops.data.staging import read_staged, require_staged, staged_nodes
-from vflops.errors import Interrupted, VflopsError
+from vflops.errors import DiskFull, Interrupted, VflopsError
 from vflops.extensions import import_object
 from vflops.interruption import Signalled, recovered, run_and_end
 from vflops.launch.heartbeat import Heartbeat
@@ -87,9 +87,12 @@ def main(run: str, job: str, attempt: str) -> int:
                 events.write("stopped", message=message)
             return Interrupted.exit_code
         except VflopsError as error:
+            full = isinstance(error, DiskFull)
             _write_error(
                 attempt_folder,
-                RankFailure(rank, "error", error.message, error.hint, error.exit_code),
+                RankFailure(
+                    rank, "error", error.message, error.hint, error.exit_code, disk_full=full
+                ),
             )
             _abort_groups()
             if events is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shlex
 from pathlib import Path
 from types import SimpleNamespace
@@ -185,7 +186,7 @@ class TestCommand:
             (["models=4", "bagging.models=4", "train.ranks=2"], None, "--models 4 --ranks 2"),
             (["models=4", "bagging.models=2"], None, "--set models=4 --set bagging.models=2"),
             (["bagging.models=2", "repeat=3"], None, "--set bagging.models=2 --repeat 3"),
-            (["data='/a \"b\"/<c>'"], None, """--set 'data="/a \\"b\\"/<c>"'"""),
+            (["data='/a \"b\"/<c>'"], None, """--data '/a "b"/<c>'"""),
         ],
     )
     def test_a_workload_has_what_differs_from_its_profile(
@@ -241,6 +242,7 @@ def again(words: str) -> Any:
     flags = {"--repeat": ["repeat"], "--models": ["models", "bagging.models"]}
     flags |= {"--ranks": ["train.ranks"], "--workers": ["search.workers"]}
     assignments += [f"{key}={value}" for flag, value in pairs for key in flags.get(flag, ())]
+    assignments += [f"data={json.dumps(value)}" for flag, value in pairs if flag == "--data"]
     profile = next(value for flag, value in pairs if flag == "--profile")
     seed = seeds[0] if seeds else None
     return options.settings(profile, seed, None, assignments, workloads=given[2])

@@ -5,11 +5,12 @@ from __future__ import annotations
 import fcntl
 import threading
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
-from vflops.errors import UsageError
+from vflops.errors import DiskFull, UsageError
 from vflops.record.files.lock import is_locked, locked
 
 
@@ -32,3 +33,15 @@ def test_looking_at_a_lock_does_not_prevent_others_from_taking_it(tmp_path: Path
         with locked(lock, tmp_path):
             assert is_locked(lock)
         time.sleep(0.05)
+
+
+def test_a_full_disk_is_an_error_with_a_remedy(small_disk: Path) -> None:
+    with (small_disk / "ballast").open("wb", buffering=0) as ballast, suppress(OSError):
+        while True:
+            ballast.write(bytes(4096))
+    with (
+        pytest.raises(DiskFull, match="No space left") as full,
+        locked(small_disk / "l", small_disk),
+    ):
+        pass
+    assert "free some space" in str(full.value.hint)

@@ -35,6 +35,12 @@ def found(run: HandmadeRun, changes: dict[str, Any], **train: Any) -> Levels:
     [
         ({}, {}, "hardware", []),
         ({"data": "/elsewhere", "models": 8}, {"ranks": 8, "batch": 2048}, "hardware", []),
+        (  # nothing is generated beside the user's data
+            {"data": "/elsewhere", "synthetic": {"classes": 3}},
+            {},
+            "hardware",
+            [],
+        ),
         ({}, {"precision": "fp32"}, "hardware", []),
         ({}, {"precision": "mixed-fp8"}, "hardware", []),
         ({}, {"ranks": 4, "communication": {"mode": "torus"}}, "hardware", []),

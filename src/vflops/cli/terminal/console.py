@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
 from vflops.cli.terminal.columns import output_width
-from vflops.errors import UsageError, VflopsError
+from vflops.errors import Hint, UsageError, VflopsError
 from vflops.text import printable
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ def show_error(error: VflopsError) -> None:
     """Print an error and its hint."""
     say(f"error: {error.message}", indent=7)
     if error.hint:
-        text, _, command = error.hint.partition(": vflops ")
+        text, command = _text_and_command(error.hint)
         line = error.hint.replace("vflops ", f"{command_name()} ")
         width = shutil.get_terminal_size().columns
         if command and sys.stderr.isatty() and len(line) + 7 > width:
@@ -53,6 +53,14 @@ def show_error(error: VflopsError) -> None:
             )  # unwrapped, so that it can be copied
         else:
             say(f"       {line}", indent=7)
+
+
+def _text_and_command(hint: str) -> tuple[str, str]:
+    """Return what a hint says and the words after ``vflops`` in its command, if it ends in one."""
+    if isinstance(hint, Hint):
+        return hint.text, hint.command.removeprefix("vflops ")
+    text, _, command = hint.partition(": vflops ")  # of code that does not give a ``Hint`` yet
+    return text, command
 
 
 def next_step(command: str, why: str) -> None:

@@ -176,7 +176,12 @@ class Progress:
 
     def summary(self, folder: RunFolder, findings: Findings) -> None:
         """Print the results of a run and the next step; exit with code 1 if a rule is not met."""
-        from vflops.results.next_action import can_replay, next_action, train_longer
+        from vflops.results.next_action import (
+            can_replay,
+            closer_target,
+            next_action,
+            train_longer,
+        )
         from vflops.results.score.score_file import Score
         from vflops.results.score.unscored import REHEARSAL, memory_text
         from vflops.studies.audit.kept_states import kept_b
@@ -208,9 +213,13 @@ class Progress:
         print(f"report  {shell_path(folder.report_file)}")
         machine = run_ceilings(contents)
         longer = train_longer(folder, score)
+        easy = any(finding.rule == "goal" for finding in findings.failures)
+        closer = closer_target(folder, score) if easy else None
         if score.rehearsal:
             real = next_action(folder, score, findings, run=name)
             next_step(real.command, real.purpose)
+        elif closer is not None:
+            next_step(closer.command, closer.purpose)
         elif longer is not None:
             next_step(longer.command, longer.purpose)
         elif not score.trainings and can_replay(folder, score):

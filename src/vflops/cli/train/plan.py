@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from vflops.cli import options
+from vflops.cli.run_options import RunOptions
 
 if TYPE_CHECKING:
     from vflops.config.settings import Settings
     from vflops.launch.placement import Plan
     from vflops.record.readout.contents import Contents
+    from vflops.run.run_size import RunSize
     from vflops.run.training_cost import Estimate
 
 _SHOWN = 3
@@ -27,26 +30,14 @@ def register(app: typer.Typer) -> None:
 
 
 def plan(
-    workload: Annotated[
-        str | None,
-        typer.Argument(help="Workload to run, see `vflops list`; by default all of them."),
-    ] = None,
+    workload: options.Workload = None,
     profile: options.Profile = None,
-    data: Annotated[
-        Path | None, typer.Option(help="Your own data, packed; by default synthetic data.")
-    ] = None,
+    data: options.Data = None,
     framework: options.Framework = None,
-    models: Annotated[
-        int | None, typer.Option(help="Number of base models, M; by default as many as fit.")
-    ] = None,
-    workers: Annotated[int | None, typer.Option(help="Number of workers of a search.")] = None,
-    for_: Annotated[
-        str | None, typer.Option("--for", help="Duration of a search: 90s, 30m, 1h, 1h30m.")
-    ] = None,
-    ranks: Annotated[
-        int | None,
-        typer.Option(help="Number of ranks per model, P; by default the slots of a node."),
-    ] = None,
+    models: options.Models = None,
+    workers: options.SearchWorkers = None,
+    for_: options.For = None,
+    ranks: options.Ranks = None,
     scale: options.Scale = None,
     on: options.On = None,
     nodes: options.Nodes = None,
@@ -54,135 +45,133 @@ def plan(
     slots: Annotated[
         int | None, typer.Option(help="Plan for --nodes of another machine, of K ranks.", min=1)
     ] = None,
-    waves: Annotated[
-        bool, typer.Option("--waves", help="Train models that do not fit at once in several waves.")
-    ] = False,
-    twins: Annotated[bool, typer.Option("--twins", help="Train each model twice.")] = False,
-    repeat: Annotated[
-        int | None, typer.Option(help="Number of ensembles, each with the next seed.")
-    ] = None,
+    container: options.Container = None,
+    waves: options.Waves = False,
+    twins: options.Twins = False,
+    repeat: options.Repeat = None,
+    kernels: options.Kernels = False,
     seed: options.Seed = None,
+    challenge: options.Challenge = None,
     like: Annotated[
         Path | None, typer.Option(help="An earlier run from which to estimate the speed.")
     ] = None,
+    out: options.Out = Path("runs"),
     config: options.Config = None,
     set_: options.Set = None,
     json: Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")] = False,
 ) -> None:
     """Show what a run would do and need. Placement, operations, bytes, memory, time."""
     from vflops.cli.terminal import console
-    from vflops.cli.train.plan_search import (
-        check_no_ensemble_options,
-        place_workers,
-        plan_search,
-        search_section,
-    )
-    from vflops.config.profiles import PUBLISHED_PROFILES
+    from vflops.cli.train.plan_search import place_workers, plan_search, search_section
     from vflops.launch.factory import launcher_class
     from vflops.launch.node_layout import check_layout
     from vflops.run.estimate import check_searches
     from vflops.run.run_size import place_models, rehearsal_line, request_lines
-    from vflops.run.validate import check_all, framework_warnings
+    from vflops.run.validate import check_run, framework_warnings
 
-    flags: dict[str, object] = {
-        "data": data,
-        "launch.on": on,
-        "launch.nodes": nodes,
-        "bagging.waves": "true" if waves else None,
-        "bagging.twins": "true" if twins else None,
-        "repeat": repeat,
-    }
-    if scale is None:  # otherwise they must first make this scale on the nodes
-        flags |= {"bagging.models": models, "train.ranks": ranks}
-    flags |= options.framework_flags(workload, framework)
-    flags |= options.search_flags(workload, workers, for_)
-    assignments = [
-        *options.rehearsal_settings(rehearse=rehearse),
-        *(set_ or []),
-        *(f"{key}={value}" for key, value in flags.items() if value is not None),
-    ]
-    workloads = workload or "suite"
-    settings, size = options.sized_settings(
-        profile,
-        seed,
-        config,
-        assignments,
-        workloads=workloads,
-        scale=scale,
+    chosen = RunOptions(
+        workload=workload,
+        profile=profile,
+        data=data,
+        framework=framework,
         models=models,
+        workers=workers,
+        for_=for_,
         ranks=ranks,
-        slots=slots,
+        scale=scale,
+        on=on,
+        nodes=nodes,
+        rehearse=rehearse,
+        container=container,
+        waves=waves,
+        twins=twins,
+        repeat=repeat,
+        kernels=kernels,
+        seed=seed,
+        challenge=challenge,
+        out=out,
+        config=config,
+        set_=tuple(set_ or ()),
     )
+    settings, size = chosen.sized_settings(slots)
+    settings, _ = chosen.challenged(settings, quiet=json)
+    if line := rehearsal_line(settings):
+        console.say(line)
+    check_run(settings, here=slots is None)
     search = search_section(settings)
     largest = size.largest if search is not None else size.largest_ensemble
     if search is not None:
-        counts: dict[str, object] = {"--workers": largest.models, "--for": for_}
-        unused = {"--models": models, "--waves": waves}
-        check_no_ensemble_options(settings, unused)
         mapping = place_workers(largest.nodes, search)
     else:
-        counts = {} if workload is None else {"--models": largest.models}
         mapping = place_models(largest, waves=settings.bagging.waves)
-    ranks_shown = None if workload is None and ranks is None else largest.ranks
-    is_local = launcher_class(settings.launch.on).is_this_machine
-    elsewhere = is_local and nodes is not None and nodes > 1 and not rehearse
-    layout = [item for item in size.assignments if item.startswith("launch.")]
     check_layout(launcher_class(settings.launch.on), largest.nodes, largest.ranks)
-    check_all(settings, here=slots is None)
     lines, idle = request_lines(settings) if slots is None else ([], [])
-    if line := rehearsal_line(settings):
-        console.say(line)
     for warning in (*framework_warnings(settings), *idle):
         console.say(f"warning: {warning}")
     for line in lines:
         console.say(line)
-    check_searches(settings)
+    for refused in check_searches(settings, console.working):
+        console.say(f"warning: {refused}")
     earlier = console.read_run(like) if like else None
+    planned, why = _planned_run(chosen, settings, size, slots)
     if search is not None:
         plan_search(settings, mapping, earlier, json=json)
     else:
-        _plan_models(settings, mapping, earlier, json=json)
-    if json:
-        return
-    options_shown = {
-        "--profile": settings.profile,
-        "--framework": framework,
-        **counts,
-        "--ranks": ranks_shown,
-        "--on": "slurm" if elsewhere else on,
-        "--nodes": nodes if elsewhere or rehearse or not is_local or slots is None else None,
-        "--data": data or ("DIR" if settings.profile in PUBLISHED_PROFILES else None),
-    }
-    options_shown |= {"--repeat": repeat, "--seed": seed, "--config": config}
-    command = ["vflops", "run", *([workload] if workload else [])]
-    command += [
-        f"{word}"
-        for name in options_shown
-        if options_shown[name] is not None
-        for word in (name, options_shown[name])
-    ]
-    command += (
-        ["--rehearse"] * rehearse
-        + ["--waves"] * settings.bagging.waves
-        + ["--twins"] * settings.bagging.twins
-    )
-    for assignment in (*(set_ or ()), *layout):
-        command += ["--set", assignment]
-    why = "run it there; --on slurm submits it" if elsewhere else "run it"
-    why = "run it there" if nodes == 1 and is_local else why
-    why = why if "DIR" not in command else f"{why}; DIR holds the published data"
-    console.next_step(shlex.join(command), why)
+        _plan_models(planned, settings, mapping, earlier, json=json)
+    if not json:
+        console.next_step(shlex.join(planned.words()), why)
+
+
+def _planned_run(
+    chosen: RunOptions, settings: Settings, size: RunSize, slots: int | None
+) -> tuple[RunOptions, str]:
+    """Return the options of the planned run, and what it does.
+
+    On this machine it has the options of the plan. For other nodes it also has the sizes that were
+    planned, because the nodes may have changed until then.
+    """
+    from vflops.cli.train.plan_search import search_section
+    from vflops.config.profiles import PUBLISHED_PROFILES
+    from vflops.launch.factory import launcher_class
+
+    is_local = launcher_class(settings.launch.on).is_this_machine
+    elsewhere = is_local and (chosen.nodes or 1) > 1 and not chosen.rehearse
+    planned = replace(chosen, profile=settings.profile)
+    why = "run it"
+    if slots is not None or not is_local:
+        is_search = search_section(settings) is not None
+        largest = size.largest if is_search else size.largest_ensemble
+        if chosen.workload is not None:  # each workload of a suite has its own size
+            planned = replace(planned, scale=None, ranks=largest.ranks)
+            if is_search:
+                planned = replace(planned, workers=largest.models)
+            else:
+                planned = replace(planned, models=largest.models)
+        layout = (item for item in size.assignments if item.startswith("launch."))
+        planned = planned.with_settings(*layout)
+    if elsewhere:
+        planned, why = replace(planned, on="slurm"), "run it there; --on slurm submits it"
+    elif slots is not None and is_local:
+        planned, why = replace(planned, nodes=None), "run it there"
+    if settings.profile in PUBLISHED_PROFILES and chosen.data is None:
+        planned, why = replace(planned, data=Path("DIR")), f"{why}; DIR holds the published data"
+    return planned, why
 
 
 def _plan_models(
-    settings: Settings, mapping: Plan, earlier: Contents | None, *, json: bool
+    planned: RunOptions,
+    settings: Settings,
+    mapping: Plan,
+    earlier: Contents | None,
+    *,
+    json: bool,
 ) -> None:
     """Print what training needs, and the duration of the suite's searches."""
     import json as json_
 
     from vflops.cli.terminal import console
     from vflops.cli.train.plan_search import show_search
-    from vflops.run.estimate import estimate_run
+    from vflops.run.estimate import estimate_run, short_training
     from vflops.run.jobs import placement_order
     from vflops.workloads.contract.registry import workload
 
@@ -192,7 +181,12 @@ def _plan_models(
         if not workload(name).is_search
     }
     training_settings = settings.model_copy(update={"workloads": without_searches})
-    estimates = estimate_run(training_settings, mapping, earlier, console.working)
+    short_run = replace(planned, rehearse=False)  # a rehearsal has no speeds
+    short = shlex.join(short_run.with_settings(*short_training(training_settings)).words())
+    estimates = estimate_run(training_settings, mapping, earlier, console.working, short_run=short)
+    for estimate in estimates.values():
+        if estimate.real_run is not None:
+            console.say(f"warning: {estimate.real_run}")
     order = placement_order(mapping.models, settings)
     if json:
         workloads = {name: estimate.model_dump(mode="json") for name, estimate in estimates.items()}

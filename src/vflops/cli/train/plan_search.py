@@ -63,18 +63,6 @@ def _until_valid(section: Mapping[str, Any], earlier: Contents | None) -> list[l
     return search_length.planned_rows(settings, facts, speed)
 
 
-def check_no_ensemble_options(settings: Settings, given: Mapping[str, object]) -> None:
-    """Raise if options for ensembles are given."""
-    from vflops.errors import UsageError
-
-    ensemble_options = [option for option, value in given.items() if value]
-    if ensemble_options:
-        raise UsageError(
-            f"{next(iter(settings.workloads))} is a search: {ensemble_options[0]} does not apply",
-            hint="use --workers W",
-        )
-
-
 def place_workers(available: Sequence[Node], section: Mapping[str, Any]) -> Plan:
     """Return the placement of a search's workers; raise if they do not fit."""
     from vflops.errors import UsageError

@@ -167,6 +167,8 @@ def scale(
         "repeat": repeat,
     }
     assignments = [f"{key}={value}" for key, value in flags.items() if value is not None]
+    if rehearse:
+        assignments = ["micro.benchmarks=[]", *assignments]
     assignments = [*options.rehearsal_settings(rehearse=rehearse), *assignments]
     load = partial(_settings, seed=seed)
     if paper is not None:

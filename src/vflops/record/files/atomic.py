@@ -8,7 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from vflops.errors import RunFailed, UsageError, VflopsError
+from vflops.errors import DiskFull, RunFailed, UsageError, VflopsError
 from vflops.record.files.json_layout import indented_json
 from vflops.units import quantity
 
@@ -92,14 +92,15 @@ def sync_folder(path: Path) -> None:
 
 
 def cannot_write(path: Path, error: OSError, *, needed_b: int | None = None) -> VflopsError:
-    """Return the error to raise: ``RunFailed`` for a full or faulty disk, else ``UsageError``.
+    """Return the error to raise: ``DiskFull``, ``RunFailed`` for a faulty disk, or ``UsageError``.
 
-    For a full disk it says how many bytes are free and, if known, how many are needed.
+    That of a full disk says how many bytes are free and, if known, how many are needed.
     """
-    kind = RunFailed if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EIO) else UsageError
+    kind: type[VflopsError] = RunFailed if error.errno == errno.EIO else UsageError
     hint = _HINTS.get(error.errno or 0, "check the path, or choose another folder")
     message = f"cannot write {path}: {error.strerror or error}"
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        kind = DiskFull
         message += f" ({_space_text(path, needed_b)})"
     return kind(message, hint=hint)
 

@@ -7,7 +7,7 @@ import fcntl
 import os
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO
 
@@ -41,10 +41,19 @@ def locked(lock: Path, folder: Path) -> Iterator[None]:
                 f"{folder} is in use by process {owner}",
                 hint="wait until that process ends, or stop it first",
             ) from error
-        file.truncate(0)
-        file.write(str(os.getpid()))
-        file.flush()
+        try:
+            _write_owner(file)
+        except OSError as error:
+            with suppress(OSError):  # closing the file writes what is left, and fails again
+                file.close()
+            raise atomic.cannot_write(lock, error) from error
         yield
+
+
+def _write_owner(file: IO[str]) -> None:
+    file.truncate(0)
+    file.write(str(os.getpid()))
+    file.flush()
 
 
 def _lock(file: IO[str]) -> None:

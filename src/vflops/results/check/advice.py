@@ -48,7 +48,7 @@ ADVICE = {
     "committed": _RUN_AGAIN,
     "contents": "give the samples of the data their digests with vflops data verify, and run again",
     "as-told": _RUN_AGAIN,
-    "goal": "leave the target to the profile, or set one that training has to work for",
+    "goal": "set a target close to what training reaches; without --data, leave it to the profile",
     "processed": "vflops resume finishes it; otherwise run it again",
     "evaluated": "evaluate the whole validation set and check the reported quality",
     "timed": "keep the clocks of all nodes in step with NTP, and run it again",

@@ -10,13 +10,13 @@ from pydantic import ValidationError
 from vflops.config.flatten import differences
 from vflops.config.training import CEILING_PRECISIONS
 from vflops.errors import UsageError
-from vflops.metrics.quality import default_bounds, finite_quality_factor
 from vflops.record.files.document import first_fault
 from vflops.record.formats.job import Goal, JobRecord
 from vflops.record.formats.job_events import JobRearranged, JobStarted
 from vflops.record.log.events import Event
 from vflops.record.readout.contents import Contents
 from vflops.record.readout.trained_job import PROGRESS_EVENTS, TrainedJob
+from vflops.results.check.easy_target import MAX_FACTOR, easy_target
 from vflops.results.check.locations import job_file
 from vflops.results.check.parallelism_rules import parallelism_faults
 from vflops.results.check.published_figures import EPOCH_ROUNDING
@@ -32,8 +32,6 @@ COMMAND_WORKLOAD = "command"
 """The workload that runs a user's command: steps are unknown, the precision is declared."""
 
 _NONE = Outcome("not applicable", "nothing was trained in this run")
-_MAX_FACTOR = 10.0
-"""The largest quality factor with a target of the user's own."""
 
 
 def check_settings(contents: Contents) -> Outcome:
@@ -162,27 +160,16 @@ def _easy_target_fault(contents: Contents, job: TrainedJob) -> str | None:
     if not is_open or not job.evaluations or job.record.worker:  # a search has no quality factor
         return None
     achieved = job.evaluations[-1].evaluated.quality
-    if achieved == 0:  # an error of 0 has no quality factor
+    easy = easy_target(goal, achieved)
+    if easy is None:
         return None
-    factor = finite_quality_factor(
-        achieved=achieved, target=goal.target, exponent=goal.exponent, better=goal.better
-    )
-    if factor is not None and factor <= _MAX_FACTOR:
-        return None
-    size = "unbounded" if factor is None else f"{factor:.3g}"
+    size = "unbounded" if easy.factor is None else f"{easy.factor:.3g}"
     return (
         f"its own target {goal.target:g} is too easy to be a goal: a quality of {achieved:.4g} "
-        f"({goal.quality}) makes the quality factor {size}, and more than {_MAX_FACTOR:g} says "
+        f"({goal.quality}) makes the quality factor {size}, and more than {MAX_FACTOR:g} says "
         "nothing about speed; set a target close to what training reaches, such as "
-        f"--set target={_close_target(achieved, goal)}"
+        f"--set target={easy.closer}"
     )
-
-
-def _close_target(achieved: float, goal: Goal) -> str:
-    """Return a target near a quality that settings accept: that of a share is below 1."""
-    rounded = f"{achieved:.2g}"
-    is_share = (goal.bounds or default_bounds(goal.quality)) == (0, 1)
-    return "0.99" if is_share and float(rounded) >= 1 else rounded
 
 
 def workload_goal(record: JobRecord) -> dict[str, Any]:

@@ -168,7 +168,7 @@ def levels(contents: Contents) -> Levels:
             return Levels(None, (), f"the settings of {name}: {first_fault(error)}")
         except UsageError as error:
             return Levels(None, (), error.message)
-        by_setting |= {diff.setting: diff for diff in found}
+        by_setting |= {diff.setting: diff for diff in found if _is_used(diff.setting, settings)}
     if any(record.bag for record in records):
         from vflops.config.profiles import reference as reference_settings
 
@@ -177,6 +177,11 @@ def levels(contents: Contents) -> Levels:
         bagging_differences = _differences(reference, {"bagging": bagging})
         by_setting |= {d.setting: d for d in bagging_differences if d.setting in _LAYER_OF}
     return _group_by_layer((*by_setting.values(), *_package_difference(contents)))
+
+
+def _is_used(setting: str, settings: Mapping[str, Any]) -> bool:
+    """Whether a setting has an effect: generated data has none beside the user's."""
+    return not setting.startswith("synthetic.") or settings.get("data") is None
 
 
 def _package_difference(contents: Contents) -> Iterator[Difference]:

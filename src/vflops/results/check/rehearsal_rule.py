@@ -12,12 +12,15 @@ from dataclasses import dataclass
 from heapq import heappop, heappush
 from typing import NamedTuple
 
+from vflops.errors import VflopsError
 from vflops.record.formats.job_events import JobStarted, RankPlace
 from vflops.record.log.events import Event
 from vflops.record.readout.contents import Contents
 from vflops.results.check.locations import RUN_LOG
 from vflops.results.check.rule import Outcome
 from vflops.units import count
+from vflops.workloads.contract.profile_batch import batch_fault
+from vflops.workloads.contract.registry import workload
 
 RULE = "rehearsal"
 
@@ -66,6 +69,7 @@ def check_rehearsal(contents: Contents) -> Outcome:
     shared = next(_shared(attempts), None)
     if is_rehearsal:
         evidence = "a rehearsal of a layout: " + (shared[0] if shared else "no device was shared")
+        evidence = "; ".join([evidence, *real_run_faults(contents)])
         return Outcome("fail", evidence, shared[1] if shared else RUN_LOG)
     if shared:
         evidence = f"{shared[0]}, although the run does not say that it is a rehearsal"
@@ -84,6 +88,23 @@ def check_rehearsal(contents: Contents) -> Outcome:
             return Outcome("fail", evidence, attempt.event.source)
     ranks = sum(len(attempt.started.places) for attempt in placed)
     return Outcome("pass", f"{count(ranks, 'rank')}, each on a device or core of its own")
+
+
+def real_run_faults(contents: Contents) -> list[str]:
+    """Return why the run that a rehearsal stands for would be refused, once per workload."""
+    profile = contents.folder.record.settings.profile
+    faults: dict[str, None] = {}
+    for job in (*contents.training_jobs, *contents.workers):
+        record = job.record
+        try:
+            spec = workload(record.workload)
+            train = record.settings_as(spec.settings).train
+        except VflopsError:  # another rule reports it
+            continue
+        fault = batch_fault(profile, spec, train, record.data.train)
+        if fault is not None:
+            faults[fault.of_real_run] = None
+    return list(faults)
 
 
 def _attempts(contents: Contents) -> Iterator[_Attempt]:

@@ -60,7 +60,8 @@ class WorkloadSpec:
     """``package.module:function`` that makes ``Figure`` objects from the arrays that
     ``Workload.exhibit`` returns (no torch)."""
     expected: str | None = None
-    """``package.module:function`` that returns ``ExpectedData`` for given settings (no torch)."""
+    """``package.module:function`` that returns ``ExpectedData`` for given settings (no torch), or
+    None if only preparing the data tells."""
     data_remarks: str | None = None
     """``package.module:function`` that returns remarks about accepted data, a list of sentences,
     for given settings and ``DataFacts`` (no torch). A run shows them before it trains."""

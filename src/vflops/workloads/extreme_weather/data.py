@@ -12,7 +12,7 @@ from torch import Tensor
 
 from vflops.data.batch_memory import BatchMemory
 from vflops.data.climate import synthetic_weather
-from vflops.data.climate.frame_index import SPLITS, align, frame_bytes
+from vflops.data.climate.frame_index import align, frame_bytes
 from vflops.data.climate.pack_years import bytes_needed, pack, source_identity
 from vflops.data.climate.packed_frames import PackedFrames, PackedFrameSplit
 from vflops.data.climate.weather import WeatherRecipe
@@ -25,6 +25,7 @@ from vflops.record.files.cache import cache_entry
 from vflops.record.formats.job import DataFacts
 from vflops.units import quantity
 from vflops.workloads.contract.code import Progress
+from vflops.workloads.extreme_weather.packed_years import check_frames, check_split, format_years
 from vflops.workloads.extreme_weather.settings import WeatherSettings
 from vflops.workloads.packed_data import (
     MAX_AUTO_PACK_BYTES,
@@ -46,14 +47,14 @@ def prepare(settings: WeatherSettings, progress: Progress) -> DataFacts:
         frames = PackedFrames.open(_synthetic(settings, progress))
     elif (Path(settings.data) / INDEX).is_file():
         frames = PackedFrames.open(Path(settings.data))
-        _check_split(frames, settings)
+        check_split(frames, settings)
         require_target(settings.target, "years", 0.35)
     else:
         with options_as_settings(_pack_options(settings.data)):
             folder = ClimateYears.open(Path(settings.data), settings.box_order)
             require_target(settings.target, "years", 0.35)
             frames = _packed(folder, settings, progress)
-    _check_frames(frames, generated=settings.data is None)
+    check_frames(frames, generated=settings.data is None)
     frames = intact(frames)
     index = frames.index
     facts = DataFacts(
@@ -71,9 +72,7 @@ def prepare(settings: WeatherSettings, progress: Progress) -> DataFacts:
             "layout": index.layout,
             "split": "reference" if index.reference_split else "own",
             **{
-                f"{name} years": _format_years(years)
-                for name, years in index.years.items()
-                if years
+                f"{name} years": format_years(years) for name, years in index.years.items() if years
             },
         },
         duplicates=index.duplicates,
@@ -136,65 +135,6 @@ def _pack_options(source: str) -> dict[str, str]:
         "--box-order ": "--set box_order=",
         "--layout raw": f"vflops data pack {source} --layout raw",
     }
-
-
-def _check_split(frames: PackedFrames, settings: WeatherSettings) -> None:
-    """Raise ``UsageError`` for settings that would have no effect on packed years."""
-    if settings.box_order is not None:
-        raise UsageError(
-            f"box_order is {settings.box_order}, but the boxes of {frames.path} are already packed",
-            hint="leave it out, or pack the years again: vflops data pack DIR DEST --box-order "
-            f"{settings.box_order}",
-        )
-    chosen, index = settings.years, frames.index
-    packed_years = {name: tuple(sorted(index.years.get(name, ()))) for name in SPLITS}
-    wanted_years = {name: tuple(sorted(years)) for name, years in chosen}
-    if not wanted_years["train"]:
-        held_out = {*wanted_years["validation"], *wanted_years["test"]}
-        all_years = sorted(year for years in packed_years.values() for year in years)
-        wanted_years["train"] = tuple(year for year in all_years if year not in held_out)
-    if chosen.is_set and wanted_years != packed_years:
-        description = "; ".join(
-            f"{name} {_format_years(years)}" for name, years in packed_years.items() if years
-        )
-        options = " ".join(
-            f"--{name}-years {_join_years(years)}" for name, years in chosen if years
-        )
-        raise UsageError(
-            f"years are set, but {frames.path} is already split: {description}",
-            hint=f"leave them out, or pack the years again: vflops data pack DIR DEST {options}",
-        )
-
-
-def _check_frames(frames: PackedFrames, generated: bool) -> None:
-    for name in ("train", "validation"):
-        if name not in frames.index.splits or not frames.index.splits[name].frames:
-            raise UsageError(
-                f"{frames.path} has no frames for {name}: it cannot be used for "
-                + ("training" if name == "train" else "evaluation"),
-                hint="pack it with years for both: vflops data pack DIR DEST --train-years "
-                "1979-1988 --validation-years 1989",
-            )
-        split = frames.index.splits[name]
-        if not split.boxes:
-            raise UsageError(
-                f"{frames.path} has no box in the {split.frames:,} frames of {name}: there is "
-                + ("nothing to learn" if name == "train" else "nothing to evaluate"),
-                hint=f"generate more: --set synthetic.{name}={10 * split.frames}"
-                if generated
-                else f"pack years that have boxes: vflops data pack DIR DEST --{name}-years 1989",
-            )
-
-
-def _join_years(years: tuple[int, ...]) -> str:
-    return ",".join(map(str, years))
-
-
-def _format_years(years: tuple[int, ...]) -> str:
-    is_contiguous = list(years) == list(range(years[0], years[-1] + 1))
-    if is_contiguous and len(years) > 2:
-        return f"{years[0]}–{years[-1]}"
-    return " ".join(map(str, years))
 
 
 class FrameSamples:

@@ -13,7 +13,7 @@ from vflops.data.batch_memory import BatchMemory
 from vflops.data.images import synthetic_images
 from vflops.data.images.drawing import Recipe
 from vflops.data.images.image_folder import ImageFolder
-from vflops.data.images.pack_images import bytes_needed, pack, plan
+from vflops.data.images.pack_images import pack, plan
 from vflops.data.images.packed_images import PackedImages, PackedImageSplit
 from vflops.data.packed_index import digest
 from vflops.data.sampler import Indices
@@ -24,6 +24,7 @@ from vflops.units import quantity
 from vflops.workloads.contract.code import Progress
 from vflops.workloads.image_classification.rescaled import enlarges, rescaled
 from vflops.workloads.image_classification.settings import ImageSettings
+from vflops.workloads.image_classification.unpacked import packed_bytes
 from vflops.workloads.packed_data import (
     MAX_AUTO_PACK_BYTES,
     JobSplits,
@@ -86,13 +87,7 @@ def _synthetic(settings: ImageSettings, progress: Progress) -> Path:
 
 def _packed(folder: ImageFolder, settings: ImageSettings, progress: Progress) -> PackedImages:
     enlarge = enlarges(settings)
-    size_bytes = bytes_needed(folder, settings.resize, enlarge=enlarge)
-    if size_bytes > MAX_AUTO_PACK_BYTES:
-        raise UsageError(
-            f"{folder.path} would take {quantity(size_bytes, 'B')} when decoded",
-            hint=f"pack it once, where there is room: vflops data pack {folder.path} DEST "
-            f"--short-side {settings.resize}{' --enlarge' if enlarge else ''}",
-        )
+    packed_bytes(folder, settings)  # raises if it is too much
     tasks = plan(folder, settings.resize, settings.unreadable, enlarge=enlarge)
     name = digest([settings.resize, settings.unreadable, [task.source_digest() for task in tasks]])
     destination = cache_entry(f"images-{name[:16]}")

@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
+from vflops.data.images.image_folder import ImageFolder
 from vflops.data.images.image_index import CHANNELS
 from vflops.data.images.packed_images import PackedImages
 from vflops.data.images.rescale_images import rescaled_bytes
-from vflops.errors import UsageError
+from vflops.data.packed_index import INDEX
 from vflops.train.ensemble.predictions import prediction_bytes
 from vflops.workloads.contract.expected_data import ExpectedData
 from vflops.workloads.image_classification.rescaled import enlarges, needs_rescaling
 from vflops.workloads.image_classification.settings import ImageSettings
+from vflops.workloads.image_classification.unpacked import packed_bytes
+from vflops.workloads.packed_data import check_batch, require_target
 
 _LABEL_BYTES = 8
+_PACKED_BY_RUN = (
+    "the images are not packed: the run decodes and packs them first, and refuses those that it "
+    "cannot read"
+)
 
 
 def expected(settings: ImageSettings) -> ExpectedData:
@@ -21,21 +29,23 @@ def expected(settings: ImageSettings) -> ExpectedData:
     synthetic = settings.synthetic
     classes, counts = synthetic.classes, [synthetic.train, synthetic.validation]
     size = sum(counts) * CHANNELS * synthetic.size**2
-    if settings.data is not None:
-        images = _open(settings.data, settings.resize)
+    remarks: tuple[str, ...] = ()
+    if settings.data is not None and not (Path(settings.data) / INDEX).is_file():
+        folder = ImageFolder.open(Path(settings.data))
+        require_target(settings.target, "images", 0.8)
+        size = packed_bytes(folder, settings)
+        classes, counts = len(folder.classes), [len(folder.labels(s)) for s in folder.splits]
+        remarks = (_PACKED_BY_RUN,)
+    elif settings.data is not None:
+        images = PackedImages.open(Path(settings.data))
+        require_target(settings.target, "images", 0.8)
         index = images.index
         classes, size = len(index.classes), sum(file.bytes for file in index.files())
         if needs_rescaling(images, settings):
             size = rescaled_bytes(images, settings.resize, enlarge=enlarges(settings))
         counts = [index.splits[name].images for name in ("train", "val")]
-    return ExpectedData.of(
+    data = ExpectedData.of(
         counts, size, prediction_bytes((classes,), _LABEL_BYTES), classes=classes
     )
-
-
-def _open(data: str, resize: int) -> PackedImages:
-    try:
-        return PackedImages.open(Path(data))
-    except UsageError as error:
-        hint = str(error.hint).replace("data pack DIR", f"data pack DIR --short-side {resize}")
-        raise UsageError(error.message, hint=hint) from error
+    check_batch(settings.train, data.facts)
+    return replace(data, remarks=remarks)

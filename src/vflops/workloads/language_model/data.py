@@ -20,11 +20,12 @@ from vflops.data.text.text_folder import TextFolder
 from vflops.data.text.text_recipe import TextRecipe
 from vflops.data.text.token_windows import TokenWindows
 from vflops.data.text.tokenizer import TextTokenizer
-from vflops.errors import UsageError
+from vflops.errors import Hint, UsageError
 from vflops.record.files.cache import cache_entry
 from vflops.record.formats.job import DataFacts, SampleUnit
 from vflops.units import quantity
 from vflops.workloads.contract.code import Progress
+from vflops.workloads.language_model.first_target import require_text_target
 from vflops.workloads.language_model.loss_floor import require_reachable
 from vflops.workloads.language_model.raw_shards import (
     VOCABULARY_OPTION,
@@ -40,7 +41,6 @@ from vflops.workloads.packed_data import (
     intact,
     open_unchanged,
     options_as_settings,
-    require_target,
     split_contents,
 )
 
@@ -58,8 +58,8 @@ def prepare(settings: LanguageSettings, progress: Progress) -> DataFacts:
         require_no_vocabulary(settings, "synthetic text")
         text = PackedText.open(_synthetic(settings, progress))
     else:
-        require_target(settings.target, "text", 0.3)
         text = _users(Path(settings.data), settings, progress)
+        require_text_target(settings.target, text)
     text = intact(text)
     index = text.index
     windows = {name: TokenWindows(text.split(name), settings.context) for name in ("train", "val")}
@@ -121,7 +121,9 @@ def _users(path: Path, settings: LanguageSettings, progress: Progress) -> Packed
     if folder.size_bytes > MAX_AUTO_PACK_BYTES:
         raise UsageError(
             f"{path} has {quantity(folder.size_bytes, 'B')} of text",
-            hint=f"pack it once: vflops data pack {path} DEST --tokenizer {settings.tokenizer}",
+            hint=Hint(
+                "pack it once", f"vflops data pack {path} DEST --tokenizer {settings.tokenizer}"
+            ),
         )
     packing = TextPacking(TextTokenizer.open(settings.tokenizer), settings.held_out)
     tasks = plan(folder, packing, settings.unreadable)

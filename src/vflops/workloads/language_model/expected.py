@@ -11,19 +11,24 @@ from vflops.data.text.bin_shards import SPLITS
 from vflops.data.text.packed_text import PackedText
 from vflops.data.text.text_recipe import BLOCK_TOKENS, TextRecipe
 from vflops.data.text.token_windows import require_a_window
-from vflops.errors import UsageError
 from vflops.train.ensemble.predictions import prediction_bytes
 from vflops.workloads.contract.expected_data import ExpectedData
+from vflops.workloads.language_model.first_target import require_text_target
 from vflops.workloads.language_model.loss_floor import require_reachable_on
 from vflops.workloads.language_model.raw_shards import raw_shards, require_no_vocabulary
 from vflops.workloads.language_model.settings import LanguageSettings
 from vflops.workloads.language_model.text_remarks import context_remarks
+from vflops.workloads.packed_data import check_batch
 
 _TARGET_BYTES = 8
 
 
-def expected(settings: LanguageSettings) -> ExpectedData:
-    """Return a description of the text that a run with these settings would use."""
+def expected(settings: LanguageSettings) -> ExpectedData | None:
+    """Return a description of the text that a run with these settings would use.
+
+    None if only reading the tokens tells: for text that is not tokenized yet, and for shards
+    without a target, for which one is suggested.
+    """
     synthetic, context = settings.synthetic, settings.context
     vocabulary = synthetic.vocabulary
     recipe: TextRecipe | None = TextRecipe(vocabulary=vocabulary, seed=synthetic.seed)
@@ -33,13 +38,19 @@ def expected(settings: LanguageSettings) -> ExpectedData:
     if settings.data is None:
         require_no_vocabulary(settings, "synthetic text")
     elif (shards := raw_shards(settings)) is not None:
+        if settings.target is None:
+            return None
         vocabulary = shards.vocabulary
         tokens = [sum(shard.tokens for shard in shards.splits[name]) for name in SPLITS]
         size = sum(shard.path.stat().st_size for _, _, shard in shards.shards)
         recipe = None
         remarks = [_headers_only(vocabulary, settings)]
     else:
-        text = _packed(Path(settings.data), settings.tokenizer)
+        path = Path(settings.data)
+        if not (path / INDEX).is_file():
+            return None
+        text = PackedText.open(path)
+        require_text_target(settings.target, text)
         index, remarks = text.index, context_remarks(text, context)
         vocabulary = index.vocabulary
         tokens = [index.splits[name].tokens for name in SPLITS]
@@ -52,6 +63,7 @@ def expected(settings: LanguageSettings) -> ExpectedData:
         require_reachable_on(settings.target_probability, recipe, windows[1] * context)
     kept = prediction_bytes((context, 1), _TARGET_BYTES * context)
     data = ExpectedData.of(windows, size, kept, vocabulary=vocabulary)
+    check_batch(settings.train, data.facts)
     return replace(data, remarks=tuple(remarks))
 
 
@@ -63,16 +75,6 @@ def _headers_only(vocabulary: int, settings: LanguageSettings) -> str:
         "only the headers of the shards were read, not their tokens: a run refuses tokens of "
         f"{vocabulary:,} or more, the size of the vocabulary; {command} finds them"
     )
-
-
-def _packed(path: Path, tokenizer: str) -> PackedText:
-    if path.is_dir() and not (path / INDEX).is_file():
-        raise UsageError(
-            f"{path} is not packed: how many tokens its text has is known once it is tokenized",
-            hint=f"vflops data pack {path} DEST --tokenizer {tokenizer}, then plan with "
-            "--data DEST",
-        )
-    return PackedText.open(path)
 
 
 def _whole_blocks(tokens: int) -> int:

@@ -357,7 +357,8 @@ def verify(
     elif content == "tokens":
         from vflops.data.text.packed_text import PackedText
 
-        folder, next_command = PackedText.open(packed), text_data.training_command(packed)
+        folder = text = PackedText.open(packed)
+        next_command = text_data.training_command(text, packed)
     else:
         from vflops.data.climate.packed_frames import PackedFrames
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -80,7 +82,9 @@ def check(
         typer.echo(report.to_json(), nl=False)
     else:
         _show_report(report)
-    pack_it = f"vflops data pack {shell_path(source)}"
+    options = {"--separator": separator, "--field": field, "--vocabulary": vocabulary}
+    given = [word for item in options.items() if item[1] is not None for word in map(str, item)]
+    pack_it = " ".join([f"vflops data pack {shell_path(source)}", *map(shlex.quote, given)])
     if not report.ok:
         suffices = bool(report.unusable) and len(report.problems) == 1
         raise CheckFailed(
@@ -140,15 +144,20 @@ def pack(
                 folder, target, packing, workers=workers, policy=policy, on_progress=bar.show
             )
     _show_packed(packed)
-    next_step(*training_command(target))
+    next_step(*training_command(packed, target))
 
 
-def training_command(packed: Path) -> tuple[str, str]:
-    """Return the next command after packing, and what it does."""
+def training_command(text: PackedText, folder: Path) -> tuple[str, str]:
+    """Return the next command after packing text into ``folder``, and what it does."""
     from vflops.cli.terminal.console import shell_path
+    from vflops.workloads.language_model.first_target import first_target
 
-    command = f"vflops run language-model --data {shell_path(packed)} --set target=0.3"
-    return command, "train to the loss that you want"
+    target = first_target(text)
+    command = f"vflops run language-model --data {shell_path(folder)} --set target={target:g}"
+    return command, (
+        f"train until a token has a probability of {target:g}, a loss of {-math.log(target):.2f}; "
+        "its frequency alone gives it that, so raise the target to train further"
+    )
 
 
 def _format(separator: str | None, field: str | None) -> TextFormat:
