@@ -19,19 +19,18 @@ from vflops.launch.node_layout import NodeLayout
 from vflops.launch.placement import Node
 from vflops.launch.scheduler import EndedBy, JobStatus
 from vflops.launch.site import SiteSettings
-from vflops.launch.sizing import rank_share
+from vflops.launch.sizing import RankShare, rank_share
 from vflops.launch.slurm.sbatch_script import STOP, allocation_script, job_script
 from vflops.launch.slurm.slurm_allocation import scheduler_of_run, slurm_scheduler
 from vflops.launch.slurm.slurm_nodes import (
     current_allocation,
-    default_limit_s,
     node_addresses,
-    nodes_for_ranks,
     nodes_to_check,
-    partition_of,
 )
+from vflops.launch.slurm.slurm_resources import nodes_for_ranks
 from vflops.launch.slurm.slurm_scheduler import SlurmScheduler, require_slurm
 from vflops.launch.slurm.submissions import Submissions
+from vflops.launch.slurm.time_limits import time_limit_s
 from vflops.record.files import atomic
 from vflops.record.folder import RunFolder
 from vflops.record.formats.job import JobRecord
@@ -89,19 +88,23 @@ class SlurmLauncher(Launcher):
     def nodes_to_check(cls, nodes: int | None, site: SiteSettings) -> tuple[int, Mapping[str, str]]:
         """Return how many nodes can be checked, and which of those requested are unusable."""
         require_slurm()
-        return nodes_to_check(nodes, site.partition)
+        return nodes_to_check(nodes, site.used_partition)
 
     @classmethod
     @contextmanager
-    def checking(cls, folder: Path, site: SiteSettings, nodes: int, gpus: int) -> Iterator[Look]:
+    def checking(
+        cls, folder: Path, site: SiteSettings, nodes: int, each: RankShare
+    ) -> Iterator[Look]:
         """Check each node in a step of one script, which is kept in the folder."""
         request = Request(
             name="vflops-preflight",
             script=folder / "preflight.sh",
             nodes=nodes,
             tasks_per_node=1,
-            cores_per_task=1,
-            gpus_per_task=gpus,
+            cores_per_task=each.cores,
+            gpus_per_task=each.gpus,
+            gpu_type=each.gpu_type if each.gpus else None,
+            memory_mb_per_task=each.memory_mb,
             output=folder / PROBE_LOG,
             site=site.model_copy(update={"time_limit": _CHECK_LIMIT}),
         )
@@ -130,7 +133,7 @@ class SlurmLauncher(Launcher):
     @contextmanager
     def controlling(cls, folder: RunFolder) -> Iterator[None]:
         """Serve this machine's clock to the nodes."""
-        with serve_clock(folder, node_addresses(site.site_of_run(folder.path).partition)):
+        with serve_clock(folder, node_addresses(site.site_of_run(folder.path).used_partition)):
             yield
 
     def __init__(self, folder: RunFolder, records: Sequence[JobRecord]) -> None:
@@ -209,7 +212,7 @@ class SlurmLauncher(Launcher):
             output=folder / f"{stem}.log",
             site=self._site,
             exclude=tuple(nodes_that_lost_jobs(self._folder)),
-            limit_s=self._site.time_limit_s or default_limit_s(partition_of(self._site)),
+            limit_s=time_limit_s(self._site),
             measures=bool(self._folder.record.settings.micro.benchmarks) and not rehearse,
             overlap=rehearse,
         )
