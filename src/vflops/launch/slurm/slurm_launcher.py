@@ -20,6 +20,7 @@ from vflops.launch.placement import Node
 from vflops.launch.scheduler import EndedBy, JobStatus
 from vflops.launch.site import SiteSettings
 from vflops.launch.sizing import RankShare, rank_share
+from vflops.launch.slurm.node_silence import NodeSilence
 from vflops.launch.slurm.sbatch_script import STOP, allocation_script, job_script
 from vflops.launch.slurm.slurm_allocation import scheduler_of_run, slurm_scheduler
 from vflops.launch.slurm.slurm_nodes import (
@@ -31,6 +32,7 @@ from vflops.launch.slurm.slurm_resources import nodes_for_ranks
 from vflops.launch.slurm.slurm_scheduler import SlurmScheduler, require_slurm
 from vflops.launch.slurm.submissions import Submissions
 from vflops.launch.slurm.time_limits import time_limit_s
+from vflops.launch.waiting import refresh_listing
 from vflops.record.files import atomic
 from vflops.record.folder import RunFolder
 from vflops.record.formats.job import JobRecord
@@ -38,9 +40,18 @@ from vflops.record.formats.job import JobRecord
 _CHECK_LIMIT = "0:15"
 """The time limit of a preflight's allocation; a short one starts sooner."""
 _SILENT_S = 120.0
-"""How long a job may run before its output must be in the run folder."""
+"""How long a job may run before its output must be in the run folder.
+
+A prolog of the site may take as long. The script itself ends as soon as its nodes do not see the
+folder, and what it wrote is missing only once SLURM says that it has ended.
+"""
 _LATE_S = 5.0
 """How long a new file may take to appear on a shared file system."""
+_AWAITED_S = 5.0
+"""The longest time between two queries while the output of a job is missing.
+
+With ``_LATE_S`` and the time that the nodes look for the folder it is less than 15 s.
+"""
 _STEP_ERRORS = ("srun: error: ", "slurmstepd: error: ")
 _LONGEST_S = 10.0
 """The longest time between two queries, so that a lost node is noticed soon."""
@@ -152,6 +163,7 @@ class SlurmLauncher(Launcher):
         self._running_since_s: dict[str, float] = {}
         self._all_nodes: dict[str, tuple[str, ...]] = {}
         self._lost_nodes: dict[str, str] = {}
+        self._silence = NodeSilence(folder)
         self._restarts: dict[tuple[int, str], int] = {}
 
     @property
@@ -213,6 +225,7 @@ class SlurmLauncher(Launcher):
             site=self._site,
             exclude=tuple(nodes_that_lost_jobs(self._folder)),
             limit_s=time_limit_s(self._site),
+            checks_folder=True,
             measures=bool(self._folder.record.settings.micro.benchmarks) and not rehearse,
             overlap=rehearse,
         )
@@ -222,7 +235,7 @@ class SlurmLauncher(Launcher):
 
     def active_jobs(self) -> Collection[int]:
         """Return the jobs that had not ended when the scheduler was last queried."""
-        if time.monotonic() - self._looked_s >= min(self._scheduler.interval_s, _LONGEST_S):
+        if self._is_query_due():
             self._statuses = self._scheduler.look(self._submissions.ids)
             self._looked_s = time.monotonic()
             self._find_lost_nodes()
@@ -233,15 +246,34 @@ class SlurmLauncher(Launcher):
             if (status is None or status.state != "ended") and not self._lost_nodes_of(job)
         ]
 
+    def _is_query_due(self) -> bool:
+        since_s = time.monotonic() - self._looked_s
+        if since_s >= min(self._scheduler.interval_s, _LONGEST_S):
+            return True
+        return since_s >= _AWAITED_S and any(
+            not self._submissions.log(record).exists()
+            for record in self._submitted.values()
+            if record.script
+        )
+
     def _find_lost_nodes(self) -> None:
-        """Ask which nodes of running jobs are down: SLURM does not end their allocation."""
-        running = {
-            node
-            for job in self._submitted
-            if (status := self._status(job)) is not None and status.state == "running"
-            for node in self._nodes(job)
-        }
-        self._lost_nodes = self._scheduler.down_nodes(sorted(running)) if running else {}
+        """Ask which nodes of running jobs are down: SLURM does not end their allocation.
+
+        A node that SLURM does not reach is lost once its jobs are silent, too.
+        """
+        running: dict[str, list[int]] = {}
+        for job in self._submitted:
+            if (status := self._status(job)) is not None and status.state == "running":
+                for node in self._nodes(job):
+                    running.setdefault(node, []).append(job)
+        found = self._scheduler.unreachable_nodes(sorted(running)) if running else {}
+        self._lost_nodes = {}
+        for node, state in found.items():
+            if state.is_down:
+                self._lost_nodes[node] = state.text
+            elif self._silence.is_silent(node, running.get(node, ())):
+                silent = f"its jobs have written nothing for {self._silence.limit_s:g} s"
+                self._lost_nodes[node] = f"{state.text}, and {silent}"
 
     def _lost_nodes_of(self, job: int) -> dict[str, str]:
         """Return those nodes of the job that are down, with what the scheduler says about each."""
@@ -333,7 +365,9 @@ class SlurmLauncher(Launcher):
         if not ran and (status.state != "running" or time.monotonic() - since_s < _SILENT_S):
             return None
         end_s = time.monotonic() + (_LATE_S if ran else 0)
-        while not self._submissions.log(record).exists():
+        log = self._submissions.log(record)
+        while not log.exists():
+            refresh_listing(log.parent)
             if time.monotonic() >= end_s:
                 how = status.reason or f"running for {_SILENT_S:g} s"
                 nodes = ", ".join(self._nodes(job)) or "its node"

@@ -8,6 +8,7 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
 from vflops.errors import UsageError
+from vflops.launch.scheduler import Unreachable
 from vflops.launch.slurm.commands import command_failed, query, run_command
 
 _UNUSABLE = ("down", "drain", "error", "fail", "future", "inval", "unk")
@@ -68,18 +69,19 @@ def list_nodes(partition: str | None) -> list[SlurmNode]:
     return nodes
 
 
-def lost_nodes(names: Collection[str]) -> dict[str, str]:
-    """Return those of the nodes that SLURM has found to be down or silent, with what it says."""
+def unreachable_nodes(names: Collection[str]) -> dict[str, Unreachable]:
+    """Return those of the nodes that are down, or that SLURM did not reach the last time."""
     command = ["sinfo", "--noheader", "--Node", f"--nodes={','.join(names)}", "--format=%N|%T|%E"]
     done = run_command(command)
-    lost = {}
+    found = {}
     for line in done.stdout.splitlines() if done.returncode == 0 else ():
         name, state, reason = line.strip().split("|", 2)
         if state.startswith(_LOST):
-            lost[name] = f"{name} is {state.rstrip('*')}: {reason}"
+            found[name] = Unreachable(f"{name} is {state.rstrip('*')}: {reason}", is_down=True)
         elif state.endswith("*"):
-            lost[name] = f"{name} does not respond to SLURM ({state.rstrip('*')})"
-    return lost
+            text = f"{name} does not respond to SLURM ({state.rstrip('*')})"
+            found[name] = Unreachable(text, is_down=False)
+    return found
 
 
 def node_addresses(partition: str | None) -> list[str]:
