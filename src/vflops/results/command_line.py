@@ -37,7 +37,7 @@ def command(record: RunRecord) -> str | None:
     and returned only if the resulting settings equal the recorded ones.
     """
     try:
-        arguments = _arguments(record.workload, record.settings)
+        arguments = _arguments(record.workload, record.settings, here=record.on_this_machine)
     except VflopsError:  # a workload or a setting that this version does not know
         return None
     return shlex.join(arguments) if arguments else None
@@ -52,15 +52,16 @@ def command_for_epochs(record: RunRecord, workload: str, epochs: int) -> str | N
     try:
         single = settings.model_copy(update={"workloads": {workload: settings.workloads[workload]}})
         changed = load(single, None, [f"train.epochs={epochs}"])
-        arguments = _arguments(
-            workload, for_single_workload(changed) if record.workload == _SUITE else changed
-        )
+        here = record.on_this_machine
+        if record.workload == _SUITE:
+            changed = for_single_workload(changed, here=here)
+        arguments = _arguments(workload, changed, here=here)
     except VflopsError:
         return None
     return shlex.join(arguments) if arguments else None
 
 
-def _arguments(workload: str, wanted: Settings) -> list[str] | None:
+def _arguments(workload: str, wanted: Settings, *, here: bool) -> list[str] | None:
     workloads = list(wanted.workloads)
     if workload == "micro":
         return _micro_arguments(wanted)
@@ -78,7 +79,7 @@ def _arguments(workload: str, wanted: Settings) -> list[str] | None:
             loaded = load(base, None, assignments)
         except VflopsError:  # a setting requires another that was left out
             return False
-        return (for_single_workload(loaded) if is_single else loaded) == wanted
+        return (for_single_workload(loaded, here=here) if is_single else loaded) == wanted
 
     for implied in _IMPLIED if is_single else [()]:
         assignments = [

@@ -5,9 +5,8 @@ from __future__ import annotations
 from math import ceil
 from typing import NamedTuple
 
-from vflops.config.launch import on_this_machine
 from vflops.config.named_programs import named_programs
-from vflops.record.folder import RunFolder
+from vflops.record.folder import RunFolder, RunRecord
 from vflops.results.check.advice import whole_nodes
 from vflops.results.check.findings import Findings
 from vflops.results.command_line import command, command_for_epochs
@@ -63,7 +62,7 @@ def _after_rehearsal(folder: RunFolder, run: str) -> NextAction:
     if line is None:
         return NextAction(f"vflops report {run}", "see the rehearsal")
     real = line.replace(" --set launch.rehearse=true", "")
-    if on_this_machine(launch.on) and (launch.nodes or 1) > 1:
+    if folder.record.on_this_machine and (launch.nodes or 1) > 1:
         real += " --on slurm"
     return NextAction(real, "the real run, on as many accelerators as it has ranks")
 
@@ -77,7 +76,7 @@ def _for_failure(folder: RunFolder, findings: Findings, run: str) -> NextAction:
     if again is None:
         return NextAction(f"vflops check {run}", "see the evidence of every rule")
     if any(finding.rule == "quiet" for finding in findings.failures):
-        return _run_quietly(again, folder.record.settings.launch.on)
+        return _run_quietly(again, folder.record)
     return NextAction(again, "run it again after the remedy above")
 
 
@@ -85,10 +84,11 @@ def _names_programs(folder: RunFolder) -> bool:
     return any(True for _ in named_programs(folder.record.settings))
 
 
-def _run_quietly(again: str, on: str) -> NextAction:
-    if on_this_machine(on):
+def _run_quietly(again: str, run: RunRecord) -> NextAction:
+    if run.on_this_machine:
         return NextAction(f"{again} --wait-quiet", "run it again once the machine is idle")
-    return NextAction(again, f"run it again without other jobs on its nodes ({whole_nodes(on)})")
+    cure = whole_nodes(run.settings.launch.on)
+    return NextAction(again, f"run it again without other jobs on its nodes ({cure})")
 
 
 def train_longer(folder: RunFolder, score: Score) -> NextAction | None:
