@@ -366,7 +366,7 @@ def test_a_partition_that_does_not_exist_is_named(slurm: SlurmBench, tmp_path: P
     _, err = process.communicate(timeout=120)
     assert process.returncode == 2
     assert "Invalid partition name specified (nowhere)" in err
-    assert "set partition in site.toml to one of: brief, fragile, gpu, main, urgent" in err
+    assert "set partition in site.toml to one of: brief, fragile, gpu, main, typed, urgent" in err
 
 
 def seconds_to_the_error(slurm: SlurmBench, folder: RunFolder) -> float:
@@ -535,6 +535,23 @@ def test_the_job_of_a_lost_node_restarts_on_the_free_node_of_a_held_allocation(
     again = NodeRecord.read(node_file(folder.logged_attempts(2)[-1], 0)).name
     assert again not in where and folder.history().events("end", job=1) == []
     assert_scored(ended(process, tmp_path, 0, 1), (1, 2), epochs=30, partial=False)
+
+
+@pytest.mark.cluster
+def test_the_time_limit_of_a_partition_costs_no_attempt(slurm: SlurmBench, tmp_path: Path) -> None:
+    """It is a minute; SLURM warns the job twenty to fifty seconds after its start."""
+    (tmp_path / "site.toml").write_text('partition = "main"\ndirectives = ["-p brief"]\n')
+    process = started(tmp_path, "--set", "bagging.attempts=1", epochs=100_000)
+    folder = wait_for(tmp_path, "job-lost", 0)
+    (lost,) = [event.payload(JobLost) for event in folder.history().events("job-lost")]
+    assert lost.excused and not lost.suspects, lost
+    assert "--signal=USR1@10\n" in (folder.path / "allocation-1.sh").read_text()
+    folder = wait_for(tmp_path, "resumed", 1)
+    (resumed,) = folder.history().events("resumed", job=1)
+    assert resumed.data["samples"] > 0
+    assert not folder.history().events("job-given-up")
+    process.send_signal(signal.SIGINT)
+    ended(process, tmp_path, 130)
 
 
 @pytest.mark.cluster

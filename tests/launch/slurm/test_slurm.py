@@ -325,7 +325,8 @@ def test_a_refusal_has_the_schedulers_message_and_a_hint(
         scheduler.submit(run.request(0, partition="nope"))
     assert "Invalid partition name specified (nope)" in refused.value.message
     assert refused.value.hint == (
-        "set partition in site.toml to one of: brief, fragile, gpu, main, urgent (sinfo lists them)"
+        "set partition in site.toml to one of: brief, fragile, gpu, main, typed, urgent"
+        " (sinfo lists them)"
     )
     with pytest.raises(UsageError, match="unrecognized option '--no-such-option'"):
         scheduler.submit(run.request(0, directives=["--no-such-option"]))
