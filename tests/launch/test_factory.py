@@ -11,10 +11,17 @@ import pytest
 
 from tests.support.paths import ROOT
 from tests.support.sample_parts import Vflops
+from vflops.config.profiles import for_single_workload
 from vflops.errors import UsageError
 from vflops.launch.factory import GROUP, launcher_class, launcher_names
+from vflops.launch.node_check.findings import Preflight
 from vflops.record.folder import RunFolder
 from vflops.record.formats.job_events import JobBegun
+from vflops.record.formats.system import SystemRecord
+from vflops.record.readout.contents import Contents
+from vflops.results.check.advice import advice
+from vflops.studies.audit.stacks import stack_differences
+from vflops.workloads.contract.run_settings import load, profile
 
 _NAMES = ("local", "slurm", "join")
 _COMPARED = re.compile(rf"""(?:\bon\b|\.name)\s*(?:==|!=|in)\s*\(?["'](?:{"|".join(_NAMES)})["']""")
@@ -56,6 +63,31 @@ def test_a_launcher_of_another_package_runs_jobs(tmp_path: Path, vflops_alone: V
     assert [e.payload(JobBegun).launcher for e in history.events("job-begun")] == [name, name]
     kinds = [e.kind for e in history.logs[0].events if e.kind in ("job-begun", "job-ended")]
     assert kinds == ["job-begun", "job-ended"] * 2, "one after the other"
+    assert_on_this_machine(RunFolder.open(run))
+    refused = vflops_alone("preflight", "--on", name, PYTHONPATH=path)
+    assert refused.returncode == 2 and f"through {name}" in refused.stderr
+
+
+def assert_on_this_machine(folder: RunFolder) -> None:
+    """Whoever reads the run knows it, also without the package of its launcher."""
+    with pytest.raises(UsageError, match="unknown launcher 'one-by-one'"):
+        launcher_class(folder.record.settings.launch.on)
+    assert folder.record.this_machine is True
+    assert "--wait-quiet" in advice("quiet", folder.record)
+    assert stack_differences(Contents(folder), SystemRecord.read(folder.system_file)) == []
+
+
+@pytest.mark.parametrize(("here", "links"), [(True, 0), (False, 1), (None, 1)])
+def test_links_are_measured_only_if_jobs_run_on_nodes(here: bool | None, links: int) -> None:
+    chosen = load(profile("tiny", ["image-classification"]), None, ["launch.on=one-by-one"])
+    found = for_single_workload(chosen, here=here)
+    assert found.micro.benchmarks.count("all-reduce") == links
+
+
+def test_a_preflight_is_recorded_with_the_name_of_any_launcher(tmp_path: Path) -> None:
+    path = tmp_path / "preflight.json"
+    Preflight(utc="2026-01-01", on="one-by-one", nodes=("a",), findings=()).write(path)
+    assert Preflight.read(path).on == "one-by-one"
 
 
 def test_no_other_module_compares_the_name_of_a_launcher() -> None:

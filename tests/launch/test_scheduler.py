@@ -28,6 +28,7 @@ from vflops.launch.job_script import (
 )
 from vflops.launch.node_group import NodeGroup
 from vflops.launch.node_layout import NodeLayout
+from vflops.launch.scheduler import Unreachable
 from vflops.launch.site import SiteSettings, site_for
 from vflops.launch.slurm.sbatch_script import allocation_script, job_script
 from vflops.launch.slurm.slurm_nodes import (
@@ -35,7 +36,7 @@ from vflops.launch.slurm.slurm_nodes import (
     current_allocation,
     expand_nodes,
     list_nodes,
-    lost_nodes,
+    unreachable_nodes,
 )
 from vflops.launch.slurm.slurm_scheduler import SlurmScheduler
 from vflops.record.files.lock import locked
@@ -199,6 +200,7 @@ def test_the_job_script_in_the_documentation_is_a_real_one() -> None:
         gpus_per_task=1,
         output=run / "jobs" / "3" / "job-3.log",
         site=SiteSettings.model_validate(settings),
+        checks_folder=True,
         measures=True,
         gpu_type="h100",
         memory_mb_per_task=60_000,
@@ -206,18 +208,19 @@ def test_the_job_script_in_the_documentation_is_a_real_one() -> None:
     assert f"```text\n{job_script(measuring, run, 3)}```\n" in page
 
 
-def test_nodes_look_for_the_run_folder_before_anything_else(
-    tmp_path: Path,
-) -> None:
+@pytest.mark.parametrize("measures", [True, False])
+def test_nodes_look_for_the_run_folder_before_anything_else(tmp_path: Path, measures: bool) -> None:
     """The line of the node that does not see it is the report of every job of the script."""
     stand_in = tmp_path / "srun"
     stand_in.write_text('#!/bin/bash\nwhile [ "$1" != bash ]; do shift; done; exec "$@"\n')
     stand_in.chmod(0o755)
     run = tmp_path / "it's @ run"
-    measuring = replace(request(tmp_path, SiteSettings()), measures=True)
+    checked = replace(request(tmp_path, SiteSettings()), checks_folder=True, measures=measures)
     path = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "SLURMD_NODENAME": "n7"}
-    text = job_script(measuring, run, 3)
-    done = subprocess.run(["bash", "-c", text], env=path, capture_output=True, check=False)
+    text = job_script(checked, run, 3)
+    done = subprocess.run(
+        ["bash", "-c", text], env=path, capture_output=True, check=False, timeout=60
+    )
     report = last_report(done.stderr, 3)
     assert report is not None and (report.outcome, done.returncode) == ("unseen", 2)
     assert report.text == f"n7: the node does not see the run folder {run}"
@@ -634,7 +637,9 @@ echo "$? after $started"
     assert len(list(tmp_path.glob("1-*.log"))) == started
 
 
-def test_nodes_that_slurm_has_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nodes_that_are_down_or_that_slurm_does_not_reach(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     listed = [
         "n1|allocated|none",
         "n2|down*|Not responding",
@@ -644,8 +649,8 @@ def test_nodes_that_slurm_has_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     ]
     text = "#!/bin/sh\ncat <<END\n" + "\n".join(listed) + "\nEND\n"
     command(tmp_path / "bin", "sinfo", text, monkeypatch)
-    assert lost_nodes(["n1", "n2", "n3", "n4", "n5"]) == {
-        "n2": "n2 is down: Not responding",
-        "n3": "n3 does not respond to SLURM (allocated)",
-        "n5": "n5 is fail: board",
+    assert unreachable_nodes(["n1", "n2", "n3", "n4", "n5"]) == {
+        "n2": Unreachable("n2 is down: Not responding", is_down=True),
+        "n3": Unreachable("n3 does not respond to SLURM (allocated)", is_down=False),
+        "n5": Unreachable("n5 is fail: board", is_down=True),
     }

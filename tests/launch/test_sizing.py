@@ -14,7 +14,7 @@ from vflops.errors import UsageError
 from vflops.launch.node_layout import NodeLayout
 from vflops.launch.placement import THIS_MACHINE, Node, NodeResources, plan
 from vflops.launch.sizing import Asked, RankShare, Shape, rank_share, shape, sized
-from vflops.launch.slurm.slurm_nodes import gpus_of
+from vflops.launch.slurm.slurm_resources import gpus_of
 
 H100 = NodeResources("g", cores=96, memory_mb=1_000_000, gpus=8, gpu_type="h100")
 CPU = NodeResources("c", cores=32, memory_mb=100_000)

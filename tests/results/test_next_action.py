@@ -83,12 +83,12 @@ def test_a_run_on_busy_nodes_is_not_told_to_wait_for_this_machine(
     folder = RunFolder.create(tmp_path / "nodes", WORKLOAD, settings)
     scored = score(Contents(trained_folder)).model_copy(update={"complete": True})
     action = next_action(folder, scored, found("quiet"), run="runs/a")
-    assert "--wait-quiet" not in action.command + advice("quiet", on)
+    assert "--wait-quiet" not in action.command + advice("quiet", folder.record)
     assert action.command.startswith(f"vflops run {WORKLOAD} --profile tiny")
     assert ("--exclusive" in action.purpose) == (on == "slurm")  # an option of sbatch
     assert whole_nodes(on) in action.purpose
-    assert advice("quiet", on) == f"{whole_nodes(on)}, and run it again"
-    assert advice("chain", on) == advice("chain", "local")
+    assert advice("quiet", folder.record) == f"{whole_nodes(on)}, and run it again"
+    assert advice("chain", folder.record) == advice("chain", trained_folder.record)
 
 
 @pytest.mark.parametrize(

@@ -26,6 +26,7 @@ from pathlib import Path
 _PREFIX = "slurm-bench-"
 NODES = ("n1", "n2", "n3", "n4")
 GPU_NODES = ("g1", "g2", "g3", "g4")
+GPU_TYPES = dict.fromkeys(("g1", "g2", "g3"), "h100") | {"g4": "a100"}
 CPUS = 2
 GPUS, GPU_NODE_CPUS = 8, 32
 _COMMANDS = ("munged", "slurmctld", "slurmd", "sbatch", "srun", "squeue", "scontrol")
@@ -65,14 +66,33 @@ MpiDefault=none
 GresTypes=gpu
 NodeName=n[1-4] NodeHostname={host} NodeAddr=127.0.0.1 Port=[{ports[1]}-{ports[4]}] \
 CPUs={cpus} RealMemory=4000
-NodeName=g[1-4] NodeHostname={host} NodeAddr=127.0.0.1 Port=[{ports[5]}-{ports[8]}] \
+NodeName=g[1-3] NodeHostname={host} NodeAddr=127.0.0.1 Port=[{ports[5]}-{ports[7]}] \
 CPUs={gpu_node_cpus} RealMemory=512000 Gres=gpu:h100:{gpus}
+NodeName=g4 NodeHostname={host} NodeAddr=127.0.0.1 Port={ports[8]} \
+CPUs={gpu_node_cpus} RealMemory=512000 Gres=gpu:a100:{gpus}
 PartitionName=main Nodes=n[1-4] Default=YES MaxTime=60 PriorityTier=1
 PartitionName=urgent Nodes=n[1-4] MaxTime=60 PriorityTier=9 PreemptMode=OFF
 PartitionName=fragile Nodes=n[1-4] MaxTime=60 PriorityTier=1 PreemptMode=CANCEL
 PartitionName=gpu Nodes=g[1-4] MaxTime=60 PriorityTier=1
 PartitionName=brief Nodes=n[1-4] DefaultTime=1 MaxTime=60 PriorityTier=1
+PartitionName=typed Nodes=g[1-4] MaxTime=60 PriorityTier=1
+JobSubmitPlugins=lua
 """
+
+_JOB_SUBMIT = """\
+function slurm_job_submit(job, partitions, user)
+  local gres = job.tres_per_node or job.gres or ""
+  if job.partition == "typed" and string.find(gres, "gpu") and not string.find(gres, "100") then
+    slurm.log_user("name the type of GPU: --gres=gpu:h100:1")
+    return slurm.ERROR
+  end
+  return slurm.SUCCESS
+end
+function slurm_job_modify(job, record, partitions, user)
+  return slurm.SUCCESS
+end
+"""
+"""A rule of many sites, for the partition typed: a request for GPUs names their type."""
 
 
 @contextmanager
@@ -109,9 +129,10 @@ def started() -> Iterator[SlurmBench]:
 class SlurmBench:
     """Nodes n1 to n4 with two CPUs each, and g1 to g4 with 32 CPUs and eight GPUs each.
 
-    The latter are the partition gpu, and are not in the default partition. Jobs of the partition
-    urgent preempt those of main, which are requeued, and those of fragile, which end. A job of the
-    partition brief that sets no time limit has one minute.
+    The latter are the partition gpu, and are not in the default partition. The GPUs of g4 are of
+    another type; the partition typed has the same nodes, and refuses requests for GPUs without a
+    type. Jobs of the partition urgent preempt those of main, which are requeued, and those of
+    fragile, which end. A job of the partition brief that sets no time limit has one minute.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -134,8 +155,12 @@ class SlurmBench:
         (self.folder / "slurm.conf").write_text(text)
         devices = f"{self.folder}/nvidia[0-{GPUS - 1}]"
         (self.folder / "gres.conf").write_text(
-            f"NodeName=g[1-4] Name=gpu Type=h100 File={devices} Flags=nvidia_gpu_env\n"
+            "".join(
+                f"NodeName={node} Name=gpu Type={kind} File={devices} Flags=nvidia_gpu_env\n"
+                for node, kind in GPU_TYPES.items()
+            )
         )
+        (self.folder / "job_submit.lua").write_text(_JOB_SUBMIT)
         for number in range(GPUS):  # SLURM ignores files that are not devices
             null = os.makedev(1, 3)
             os.mknod(self.folder / f"nvidia{number}", stat.S_IFCHR | 0o666, null)

@@ -134,6 +134,7 @@ def settings(
     ``keep_batch_per_rank`` is for experiments, whose points have different numbers of ranks.
     """
     from vflops.config.profiles import for_single_workload, for_suite
+    from vflops.launch.factory import runs_here
     from vflops.machine.system.cpu_share import available_cpus
     from vflops.workloads.contract.registry import suite, workload
     from vflops.workloads.contract.run_settings import load
@@ -156,7 +157,7 @@ def settings(
         keep_batch_per_rank=keep_batch_per_rank,
     )
     is_single = isinstance(workloads, str) and workloads != "suite"
-    return for_single_workload(loaded) if is_single else loaded
+    return for_single_workload(loaded, here=runs_here(loaded.launch.on)) if is_single else loaded
 
 
 def sized_settings(

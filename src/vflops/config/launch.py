@@ -42,7 +42,10 @@ class LaunchSettings(Section):
 
 
 def on_this_machine(on: str) -> bool:
-    """Whether jobs with this ``launch.on`` run on the machine that the command runs on."""
+    """Whether jobs with this ``launch.on`` run on the machine of the command.
+
+    This knows only the launchers of vflops; those of other packages say it themselves.
+    """
     return on == "local"
 
 

@@ -102,8 +102,10 @@ def _with_shorter_search(settings: Settings) -> Settings:
     return settings.model_copy(update={"workloads": {**settings.workloads, "automl": shorter}})
 
 
-def for_single_workload(settings: Settings) -> Settings:
+def for_single_workload(settings: Settings, *, here: bool | None = None) -> Settings:
     """Return the settings for a single workload.
+
+    ``here`` says whether its jobs run on this machine; None if that follows from ``launch.on``.
 
     Unless the user set otherwise, only the ceilings that bound the workload are measured, and the
     operations of the suite's models are not counted.
@@ -112,16 +114,18 @@ def for_single_workload(settings: Settings) -> Settings:
     changes: dict[str, object] = {}
     if settings.count == default.count:
         changes["count"] = CountSettings(models=())
-    changes["micro"] = _restrict_ceilings(settings, default.micro)
+    changes["micro"] = _restrict_ceilings(
+        settings, default.micro, on_this_machine(settings.launch.on) if here is None else here
+    )
     return settings.model_copy(update=changes)
 
 
-def _restrict_ceilings(settings: Settings, default: MicroSettings) -> MicroSettings:
+def _restrict_ceilings(settings: Settings, default: MicroSettings, here: bool) -> MicroSettings:
     """Return ``settings.micro`` restricted to the ceilings that bound the workloads.
 
     Each setting is restricted unless the user changed it.
     """
-    micro, on_nodes = settings.micro, not on_this_machine(settings.launch.on)
+    micro, on_nodes = settings.micro, not here
     train_settings = [section["train"] for section in settings.workloads.values()]
     narrowed: dict[str, object] = {}
     if micro.precisions == default.precisions:

@@ -60,6 +60,11 @@ def launcher_class(name: str) -> type[Launcher]:
     return found
 
 
+def runs_here(name: str) -> bool:
+    """Whether jobs of this ``launch.on`` run on this machine; not if the launcher is not known."""
+    return name in launcher_names() and launcher_class(name).is_this_machine
+
+
 def launcher(folder: RunFolder, records: Sequence[JobRecord]) -> Launcher:
     """Return the launcher of these jobs of a run, at the place that its settings name."""
     return launcher_class(folder.record.settings.launch.on)(folder, records)

@@ -59,6 +59,8 @@ class Request:
     site: SiteSettings
     exclude: tuple[str, ...] = ()
     """Nodes that the job must not get."""
+    checks_folder: bool = False
+    """Whether nothing starts unless all nodes see the run folder."""
     measures: bool = False
     """Whether the nodes measure their ceilings before the first job."""
     limit_s: float | None = None
@@ -109,25 +111,33 @@ def node_command(
 
 
 def ceilings_lines(start: str, request: Request, run: Path, ranks: int) -> list[str]:
-    """Return bash code that measures the ceilings of all nodes; ``start`` runs it on each node.
+    """Return bash code that prepares all nodes before the jobs; ``start`` runs a command on each.
 
-    ``ranks`` is the number of ranks of one job. If the measurement fails, training starts without
-    it; if it was stopped, nothing starts. Nor does anything if a node does not see the run folder:
-    the others would wait for that node.
+    The script ends, with a report, if a node does not see the run folder: the others would wait for
+    that node. Then the nodes measure their ceilings, for jobs of ``ranks`` ranks. If that fails,
+    training starts without it; if it was stopped, nothing starts.
     """
+    lines = _folder_lines(start, run) if request.checks_folder else []
     if not request.measures:
-        return []
+        return lines
     numbers = f"{ranks} {request.tasks_per_node}"
     command = node_command(request.site, run, numbers, request.gpus_per_task > 0, NODE_CHECK)
-    unseen = AgentReport(node="@", outcome="unseen", message=UnseenFolder(run).message)
-    report = quoted(unseen.model_dump_json(exclude_none=True))
     return [
-        f"{start}bash -c {quoted(_SEES)} bash {quoted(run)} \\\n  {report}",
-        "(($? != 2)) || exit 2",
+        *lines,
         f"{start}{command}",
         "code=$?  # 143: stopped",
         "((code != 143)) || exit 1",
         '((code == 0)) || echo "the ceilings of the nodes were not measured: exit code $code"',
+    ]
+
+
+def _folder_lines(start: str, run: Path) -> list[str]:
+    unseen = AgentReport(node="@", outcome="unseen", message=UnseenFolder(run).message)
+    report = quoted(unseen.model_dump_json(exclude_none=True))
+    # In the user's own allocation, another step may run on the node, which would be waited for.
+    return [
+        f"{start}--overlap bash -c {quoted(_SEES)} bash {quoted(run)} \\\n  {report}",
+        "(($? != 2)) || exit 2",
     ]
 
 

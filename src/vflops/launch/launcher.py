@@ -21,6 +21,7 @@ from vflops.launch.agent_report import AgentReport
 from vflops.launch.placement import Node
 from vflops.launch.scheduler import JobStatus
 from vflops.launch.site import SiteSettings
+from vflops.launch.sizing import RankShare
 from vflops.record.folder import RunFolder
 from vflops.record.formats.job import JobRecord
 
@@ -96,8 +97,10 @@ class Launcher(ABC):
 
     @classmethod
     @contextmanager
-    def checking(cls, folder: Path, site: SiteSettings, nodes: int, gpus: int) -> Iterator[Look]:
-        """Check each of the nodes, with ``gpus`` GPUs each, until the end of the block."""
+    def checking(
+        cls, folder: Path, site: SiteSettings, nodes: int, each: RankShare
+    ) -> Iterator[Look]:
+        """Check the nodes, with one task on each, which gets ``each``, until the block ends."""
         raise NotImplementedError
         yield
 

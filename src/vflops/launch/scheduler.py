@@ -34,6 +34,15 @@ class JobStatus:
     """None if it has not ended, or in another way, for example with its node."""
 
 
+@dataclass(frozen=True)
+class Unreachable:
+    """What the scheduler reports about a node that is down, or that did not answer it."""
+
+    text: str
+    is_down: bool
+    """Whether the scheduler has given up the jobs of the node."""
+
+
 class Scheduler(ABC):
     """A queue that takes scripts and runs them on nodes."""
 
@@ -82,8 +91,8 @@ class Scheduler(ABC):
         self.interval_s = _SHORTEST_S if now != before else min(1.5 * self.interval_s, _LONGEST_S)
         return now
 
-    def down_nodes(self, nodes: Collection[str]) -> dict[str, str]:
-        """Return those of the nodes that are down, with what the scheduler says about each."""
+    def unreachable_nodes(self, nodes: Collection[str]) -> dict[str, Unreachable]:
+        """Return those of the nodes that are down, or that the scheduler does not reach."""
         return {}
 
     def expect_change(self) -> None:

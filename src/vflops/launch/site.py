@@ -96,6 +96,22 @@ class SiteSettings(Section):
         return any(option.split("=")[0] == "--exclusive" for option in self.directives)
 
     @property
+    def used_partition(self) -> str | None:
+        """The partition of jobs; a directive takes precedence."""
+        return self.directive("partition", "p") or self.partition
+
+    @property
+    def used_account(self) -> str | None:
+        """The account of jobs; a directive takes precedence."""
+        return self.directive("account", "A") or self.account
+
+    def directive(self, name: str, letter: str) -> str | None:
+        """Return the value of an option in the directives, the last of which counts."""
+        pattern = rf"(?m)^(?:--{name}[= ]|-{letter} ?)(\S+)"
+        values = re.findall(pattern, "\n".join(self.directives))
+        return values[-1].strip("\"'") if values else None
+
+    @property
     def interpreter(self) -> str:
         """The Python interpreter to start on a node."""
         return self.python or (sys.executable if self.container is None else "python3")

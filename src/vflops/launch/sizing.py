@@ -151,6 +151,14 @@ def rank_share(
     )
 
 
+def node_share(nodes: Sequence[Node], launch: LaunchSettings, *, whole: bool = False) -> RankShare:
+    """Return what the ranks of all slots of a node get together; the same on every node."""
+    slots = nodes[0].slots
+    share = rank_share(nodes, slots, launch, whole=whole)
+    memory_mb = None if share.memory_mb is None else share.memory_mb * slots
+    return RankShare(share.cores * slots, share.gpus * slots, share.gpu_type, memory_mb)
+
+
 def _share(node: Node, used: int, launch: LaunchSettings, *, whole: bool) -> RankShare | None:
     resources, gpus = node.resources, node.gpus_per_slot
     if resources is None:

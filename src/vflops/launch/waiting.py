@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+import tempfile
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
@@ -37,6 +38,15 @@ def wait_for(paths: Iterable[Path], limit_s: float) -> list[Path]:
             os.listdir(missing[0].parent)  # noqa: PTH208  drops what NFS caches as absent
         time.sleep(0.1)
     return missing
+
+
+def refresh_listing(folder: Path) -> None:
+    """Have the file system ask its server which files a folder has.
+
+    NFS remembers for up to a minute that a file was absent, unless this machine changes the folder.
+    """
+    with suppress(OSError), tempfile.NamedTemporaryFile(dir=folder, prefix=".look-"):
+        pass
 
 
 def open_run(path: Path) -> RunFolder:

@@ -32,6 +32,7 @@ from typing import Any, ClassVar
 from pydantic import ValidationError
 
 import vflops
+from vflops.config.launch import on_this_machine
 from vflops.config.settings import Settings
 from vflops.errors import FolderError, VflopsError
 from vflops.record.files import atomic
@@ -68,6 +69,16 @@ class RunRecord(Document):
     """The code of vflops where the run was started; None in runs of 0.2 and earlier."""
     challenge: ChallengedRun | None = None
     """The challenge from which all seeds follow; None if the user or the profile chose them."""
+    this_machine: bool | None = None
+    """Whether the launcher starts jobs on the machine of the command, instead of on nodes of a
+    cluster; None in earlier runs."""
+
+    @property
+    def on_this_machine(self) -> bool:
+        """Whether the jobs ran on the machine of the command."""
+        if self.this_machine is None:
+            return on_this_machine(self.settings.launch.on)
+        return self.this_machine
 
     @classmethod
     def writer(cls, data: dict[str, Any]) -> str | None:
@@ -148,8 +159,14 @@ class RunFolder:
         workload: str,
         settings: Settings,
         challenge: ChallengedRun | None = None,
+        *,
+        this_machine: bool | None = None,
     ) -> RunFolder:
-        """Create a new folder under ``parent`` and write its ``run.json``."""
+        """Create a new folder under ``parent`` and write its ``run.json``.
+
+        ``this_machine`` says whether its launcher starts jobs on this machine; None if that follows
+        from its name.
+        """
         now = datetime.now(UTC)
         name = f"{now:%Y%m%dT%H%M%SZ}-{workload}-{os.urandom(3).hex()}"
         versions = {"vflops": vflops.__version__, "python": sys.version.split()[0]}
@@ -161,6 +178,7 @@ class RunFolder:
             versions=dict(versions),
             package=installed_package(),
             challenge=challenge,
+            this_machine=this_machine,
         )
         path = parent / name
         atomic.make_folder(path)

@@ -8,7 +8,7 @@ import shlex
 from collections.abc import Iterator, Sequence
 
 from vflops.config.flatten import differences
-from vflops.config.launch import on_this_machine, ranks_on_each_node
+from vflops.config.launch import ranks_on_each_node
 from vflops.config.profiles import for_single_workload, for_suite
 from vflops.config.settings import MicroSettings, Settings
 from vflops.errors import VflopsError
@@ -49,7 +49,7 @@ def command(record: RunRecord) -> str | None:
     None if no command line gives exactly these settings. The command is parsed like that of a user
     and returned only if the resulting settings equal the recorded ones.
     """
-    return _command(record.workload, record.settings)
+    return _command(record.workload, record.settings, here=record.on_this_machine)
 
 
 def command_with(record: RunRecord, workload: str, *assignments: str) -> str | None:
@@ -63,9 +63,10 @@ def command_with(record: RunRecord, workload: str, *assignments: str) -> str | N
         changed = load(single, None, assignments)
     except VflopsError:
         return None
-    return _command(
-        workload, for_single_workload(changed) if record.workload == _SUITE else changed
-    )
+    here = record.on_this_machine
+    if record.workload == _SUITE:
+        changed = for_single_workload(changed, here=here)
+    return _command(workload, changed, here=here)
 
 
 def command_of_rehearsed(record: RunRecord, assignments: Sequence[str] = ()) -> str | None:
@@ -84,8 +85,8 @@ def command_of_rehearsed(record: RunRecord, assignments: Sequence[str] = ()) -> 
         real = load(real, None, assignments)
     except VflopsError:
         return None
-    line = _command(record.workload, real)
-    if line is not None and on_this_machine(settings.launch.on) and nodes > 1:
+    line = _command(record.workload, real, here=record.on_this_machine)
+    if line is not None and record.on_this_machine and nodes > 1:
         line += " --on slurm"
     return line
 
@@ -97,15 +98,15 @@ def _size(settings: Settings, name: str) -> tuple[int, int]:
     return workers or settings.models_of(name), section["train"]["ranks"]
 
 
-def _command(workload: str, settings: Settings) -> str | None:
+def _command(workload: str, settings: Settings, *, here: bool) -> str | None:
     try:
-        arguments = _arguments(workload, settings)
+        arguments = _arguments(workload, settings, here=here)
     except VflopsError:  # a workload or a setting that this version does not know
         return None
     return shlex.join(arguments) if arguments else None
 
 
-def _arguments(workload: str, wanted: Settings) -> list[str] | None:
+def _arguments(workload: str, wanted: Settings, *, here: bool) -> list[str] | None:
     workloads = list(wanted.workloads)
     if workload == "micro":
         return _micro_arguments(wanted)
@@ -123,7 +124,7 @@ def _arguments(workload: str, wanted: Settings) -> list[str] | None:
             loaded = load(base, None, assignments)
         except VflopsError:  # a setting requires another that was left out
             return False
-        return (for_single_workload(loaded) if is_single else loaded) == wanted
+        return (for_single_workload(loaded, here=here) if is_single else loaded) == wanted
 
     for implied in _IMPLIED if is_single else [()]:
         assignments = [

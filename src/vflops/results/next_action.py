@@ -6,10 +6,9 @@ from collections.abc import Iterator
 from math import ceil
 from typing import NamedTuple
 
-from vflops.config.launch import on_this_machine
 from vflops.config.named_programs import named_programs
 from vflops.errors import VflopsError
-from vflops.record.folder import RunFolder
+from vflops.record.folder import RunFolder, RunRecord
 from vflops.record.formats.job import JobRecord
 from vflops.results.check.advice import whole_nodes
 from vflops.results.check.easy_target import easy_target
@@ -102,7 +101,7 @@ def _for_failure(folder: RunFolder, score: Score, findings: Findings, run: str) 
     if again is None:
         return NextAction(f"vflops check {run}", "see the evidence of every rule")
     if any(finding.rule == "quiet" for finding in findings.failures):
-        return _run_quietly(again, folder.record.settings.launch.on)
+        return _run_quietly(again, folder.record)
     return NextAction(again, "run it again after the remedy above")
 
 
@@ -110,10 +109,11 @@ def _names_programs(folder: RunFolder) -> bool:
     return any(True for _ in named_programs(folder.record.settings))
 
 
-def _run_quietly(again: str, on: str) -> NextAction:
-    if on_this_machine(on):
+def _run_quietly(again: str, run: RunRecord) -> NextAction:
+    if run.on_this_machine:
         return NextAction(f"{again} --wait-quiet", "run it again once the machine is idle")
-    return NextAction(again, f"run it again without other jobs on its nodes ({whole_nodes(on)})")
+    cure = whole_nodes(run.settings.launch.on)
+    return NextAction(again, f"run it again without other jobs on its nodes ({cure})")
 
 
 def closer_target(folder: RunFolder, score: Score) -> NextAction | None:

@@ -13,6 +13,7 @@ from pathlib import Path
 from vflops import interruption
 from vflops.config.settings import Settings
 from vflops.errors import DiskFull, Hint, Interrupted, Left, UsageError, VflopsError
+from vflops.launch.factory import runs_here
 from vflops.record.files import atomic
 from vflops.record.folder import RunFolder, file_hash
 from vflops.record.formats.challenge import ChallengedRun
@@ -64,7 +65,8 @@ def start(
     for warning in idle:
         observer.warn(warning)
     before()
-    folder = RunFolder.create(parent, workload, settings, challenge)
+    here = runs_here(settings.launch.on)
+    folder = RunFolder.create(parent, workload, settings, challenge, this_machine=here)
     with _interruptible(folder):
         observer.folder(folder)
         _attempt(folder, observer, prepared)

@@ -11,10 +11,10 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from vflops.config.launch import on_this_machine
 from vflops.config.named_programs import command_line, named_programs
 from vflops.errors import UsageError
 from vflops.launch import site
+from vflops.launch.factory import runs_here
 from vflops.record.files.digest import file_digest
 from vflops.record.files.document import read_json
 from vflops.record.files.folder_listing import matching_files, subfolders
@@ -61,7 +61,7 @@ def foreign_programs(folder: RunFolder) -> list[str]:
         if command is not None and command not in commands:
             commands.append(command)
             named.append(f"the command {command}")
-    if not on_this_machine(settings.launch.on):
+    if not runs_here(settings.launch.on):
         named += _site_programs(folder.path)
     return [printable(text) for text in named]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +13,7 @@ from vflops.config.settings import Settings
 from vflops.config.training import EIGHT_BIT_PRECISIONS
 from vflops.errors import UsageError
 from vflops.launch.factory import launcher_class
+from vflops.launch.launcher import Launcher
 from vflops.launch.node_layout import NodeLayout
 from vflops.launch.nodes import known_nodes, usable_nodes
 from vflops.launch.placement import Node, Plan, plan
@@ -178,9 +179,11 @@ def request_lines(settings: Settings) -> tuple[list[str], list[str]]:
             first_wave = [item.places for item in placements if item.wave == 0]
             busy = Counter(node for places in first_wave for node, slots in places for _ in slots)
             used, per_node, slots = len(busy), max(busy.values()), nodes[0].slots
+            ranks_used = busy.total()
         else:
             layout = NodeLayout(ranks, launch.ranks_per_node or ranks)
             used, per_node = models * layout.nodes, layout.ranks_per_node
+            ranks_used = models * ranks
             slots = per_node if whole else layout.slots
         share = rank_share(nodes, slots, launch, whole=whole)
         if launch.rehearse:
@@ -188,18 +191,16 @@ def request_lines(settings: Settings) -> tuple[list[str], list[str]]:
             ranks_here = count(per_node, "rank")
             lines.append(f"{count(used, 'node')}: {ranks_here} share {' and '.join(parts)} of each")
             continue
-        lines.append(_request_line(used, per_node, share, site))
+        lines.append(_request_line(used, per_node, share, _owner(launcher, site)))
         available = launch.nodes or (len(nodes) if launcher.nodes_reserved() else used)
         if used < available:
             idle.append(f"{available - used} of {available} nodes stay idle")
         resources = nodes[0].resources
         if resources is None:
             continue
-        gpus, cores = per_node * share.gpus, per_node * share.cores
-        if gpus < resources.gpus:
-            idle.append(f"{resources.gpus - gpus} of {resources.gpus} GPUs of a node stay idle")
-        if whole and resources.cores - cores >= per_node:
-            idle.append(f"{resources.cores - cores} of {resources.cores} cores of a node stay idle")
+        idle += _idle("GPUs", resources.gpus, share.gpus, used, per_node, ranks_used)
+        if whole:
+            idle += _idle("cores", resources.cores, share.cores, used, per_node, ranks_used)
     return list(dict.fromkeys(lines)), list(dict.fromkeys(idle))
 
 
@@ -229,13 +230,36 @@ def _shared_resources(launch: LaunchSettings, node: Node) -> str:
     return " and ".join(parts)
 
 
-def _request_line(nodes: int, per_node: int, share: RankShare, site: SiteSettings) -> str:
+def _idle(
+    what: str, owned: int, of_rank: int, nodes: int, per_node: int, ranks: int
+) -> Iterator[str]:
+    """Yield how many GPUs or cores of the nodes no rank uses.
+
+    A node owns ``owned`` of them and has at most ``per_node`` of the run's ``ranks``. Fewer cores
+    than ranks do not count: they cannot be divided.
+    """
+    alike = ranks == nodes * per_node
+    if alike:
+        nodes, ranks = 1, per_node
+    total, idle = nodes * owned, nodes * owned - ranks * of_rank
+    if idle >= (ranks if what == "cores" else 1):
+        place = "a node" if alike else f"the {nodes} nodes"
+        yield f"{idle} of {total} {what} of {place} stay idle"
+
+
+def _owner(launcher: type[Launcher], site: SiteSettings) -> str:
+    """Return the partition and the account of the jobs, unless the nodes are already reserved."""
+    if launcher.nodes_reserved():
+        return ""
+    owner = f", partition {site.used_partition}" if site.used_partition else ""
+    return owner + (f", account {site.used_account}" if site.used_account else "")
+
+
+def _request_line(nodes: int, per_node: int, share: RankShare, owner: str) -> str:
     number = per_node * (share.gpus or 1)
     what = count(number, "GPU" if share.gpus else "rank")
     kind = f" ({share.gpu_type})" if share.gpus and share.gpu_type else ""
     memory = f" and {quantity(share.memory_mb * 2**20, 'B')}" if share.memory_mb else ""
-    owner = f", partition {site.partition}" if site.partition else ""
-    owner += f", account {site.account}" if site.account else ""
     return (
         f"{count(nodes, 'node')} × {what}{kind}, {count(share.cores, 'core')}{memory} a rank{owner}"
     )

@@ -24,6 +24,7 @@ from vflops.launch.node_check.preflight_run import Gatherer
 from vflops.launch.node_check.verdicts import judge
 from vflops.launch.scheduler import JobStatus
 from vflops.launch.site import SiteSettings
+from vflops.launch.sizing import RankShare
 
 
 def test_this_machine_is_healthy(vflops: Vflops, tmp_path: Path) -> None:
@@ -70,7 +71,7 @@ def test_wrong_use_is_refused(
 def test_two_probes_measure_together_and_end(tmp_path: Path) -> None:
     order = Order(token="t", nodes=2, read_bytes=1 << 20, limit_s=40)
     order.write(tmp_path / "order.json")
-    checking = LocalLauncher.checking(tmp_path, SiteSettings(), 2, 0)
+    checking = LocalLauncher.checking(tmp_path, SiteSettings(), 2, RankShare())
     facts = Gatherer(tmp_path, order, lambda text: None).facts(checking)
     assert set(facts.results) == {0, 1}, step_log(tmp_path / PREFLIGHT, 0).read_text()
     assert facts.results[0].clock is None

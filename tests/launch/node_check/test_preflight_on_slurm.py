@@ -129,6 +129,40 @@ def test_wrong_numbers_of_nodes_are_refused(
     assert not (tmp_path / "runs").exists()
 
 
+_NVML = """\
+import os
+
+NVMLError = RuntimeError
+NVML_MEMORY_ERROR_TYPE_CORRECTED, NVML_MEMORY_ERROR_TYPE_UNCORRECTED = 0, 1
+nvmlInit = nvmlShutdown = lambda: None
+nvmlDeviceGetCount = lambda: 8
+nvmlDeviceGetHandleByIndex = lambda index: index
+nvmlDeviceGetName = lambda gpu: "A100"
+nvmlDeviceGetTotalEccErrors = lambda gpu, kind, counter: 0
+nvmlDeviceGetCurrentClocksThrottleReasons = lambda gpu: 0
+nvmlDeviceGetComputeRunningProcesses = lambda gpu: ()
+nvmlDeviceGetRemappedRows = lambda gpu: (0, 0, 0, 0)
+"""
+"""A module pynvml of a node with eight healthy GPUs."""
+
+
+def test_a_node_with_all_its_gpus_is_healthy(slurm: SlurmBench, tmp_path: Path) -> None:
+    """It gets what a run gets, where a site requires the type of a GPU."""
+    (tmp_path / "nvml").mkdir()
+    (tmp_path / "nvml" / "pynvml.py").write_text(_NVML)
+    path = os.pathsep.join((str(tmp_path / "nvml"), os.environ["PYTHONPATH"]))
+    site = 'partition = "nowhere"\ngpu_type = "a100"\ndirectives = ["--partition=typed"]\n'
+    (tmp_path / "site.toml").write_text(f'{site}[environment]\nPYTHONPATH = "{path}"\n')
+    result, code = preflight(tmp_path, "--nodes", "1")
+    assert (code, result.failed) == (0, ()), result
+    assert result.nodes == ("g4",)
+    gpus = [finding.value for finding in result.findings if finding.what == "gpu"]
+    assert len(gpus) == 8 and all("healthy" in value for value in gpus)
+    script = next(tmp_path.glob("runs/*/preflight.sh")).read_text()
+    for option in ("--gres=gpu:a100:8", "--cpus-per-task=32", "--mem=486400M"):
+        assert f"#SBATCH {option}\n" in script
+
+
 def test_gpus_that_slurm_lists_and_a_node_does_not_see_fail(
     slurm: SlurmBench, tmp_path: Path
 ) -> None:

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from datetime import datetime
 from pathlib import Path
 
 import psutil
@@ -401,7 +402,17 @@ def test_a_partition_that_does_not_exist_is_named(slurm: SlurmBench, tmp_path: P
     _, err = process.communicate(timeout=120)
     assert process.returncode == 2
     assert "Invalid partition name specified (nowhere)" in err
-    assert "set partition in site.toml to one of: brief, fragile, gpu, main, urgent" in err
+    assert "set partition in site.toml to one of: brief, fragile, gpu, main, typed, urgent" in err
+
+
+def seconds_to_the_error(slurm: SlurmBench, folder: RunFolder) -> float:
+    """The time from SLURM's start of the run's only job to the error of the run."""
+    text = (folder.path / "allocation-1.sh").read_text()
+    (name,) = re.findall(r"--job-name=(\S+)", text.split("\n\n")[0])
+    start = slurm.run("squeue", "-h", "--states=all", f"--name={name}", "-o", "%S").strip()
+    (failed,) = folder.history().events("failed")
+    error = datetime.fromisoformat(failed.utc)
+    return (error - datetime.fromisoformat(start).astimezone()).total_seconds()
 
 
 def test_a_run_folder_that_nodes_do_not_see_ends_the_run_at_its_first_job(
@@ -419,25 +430,28 @@ def test_a_run_folder_that_nodes_do_not_see_ends_the_run_at_its_first_job(
     assert f"{folder.path.name} is not visible from the nodes" in failed.data["message"]
     assert "ran on n2" in failed.data["message"]
     assert "FAILED" in failed.data["message"]
+    assert seconds_to_the_error(slurm, folder) < 15
     assert [path.name for path in folder.path.glob("*.sh")] == ["allocation-1.sh"]
 
 
+@pytest.mark.parametrize("benchmarks", ['["gemm"]', "[]"])
 def test_one_of_two_nodes_that_does_not_see_the_run_folder_ends_the_start(
-    slurm: SlurmBench, tmp_path: Path
+    slurm: SlurmBench, tmp_path: Path, benchmarks: str
 ) -> None:
-    """The other node does not wait for it to measure ceilings."""
+    """The other node waits for it neither to measure ceilings nor to train."""
     (tmp_path / "runs").mkdir()
     (tmp_path / "site.toml").write_text('directives = ["--nodelist=n[1-2]"]\n')
     slurm.hide("n2", tmp_path / "runs")
     try:
-        measure = ("--set", 'micro.benchmarks=["gemm"]', "--set", "launch.ranks_per_node=1")
+        measure = ("--set", f"micro.benchmarks={benchmarks}", "--set", "launch.ranks_per_node=1")
         folder = ended(started(tmp_path, "--models", "2", "--ranks", "1", *measure), tmp_path, 3)
     finally:
         slurm.kill_node("n2")
     (failed,) = folder.history().events("failed")
     words = f"n2: the node does not see the run folder {folder.path.resolve()}"
     assert failed.data["message"].endswith(f"is not visible from the nodes: {words}")
-    assert not (folder.path / "nodes").exists()
+    assert seconds_to_the_error(slurm, folder) < 15
+    assert not (folder.path / "nodes").exists() and not folder.logged_attempts(1)
     assert [path.name for path in folder.path.glob("*.sh")] == ["allocation-1.sh"]
 
 
@@ -571,6 +585,23 @@ def test_the_job_of_a_lost_node_restarts_on_the_free_node_of_a_held_allocation(
     again = NodeRecord.read(node_file(folder.logged_attempts(2)[-1], 0)).name
     assert again not in where and folder.history().events("end", job=1) == []
     assert_scored(ended(process, tmp_path, 0, 1), (1, 2), epochs=80, partial=False)
+
+
+@pytest.mark.cluster
+def test_the_time_limit_of_a_partition_costs_no_attempt(slurm: SlurmBench, tmp_path: Path) -> None:
+    """It is a minute; SLURM warns the job twenty to fifty seconds after its start."""
+    (tmp_path / "site.toml").write_text('partition = "main"\ndirectives = ["-p brief"]\n')
+    process = started(tmp_path, "--set", "bagging.attempts=1", epochs=100_000)
+    folder = wait_for(tmp_path, "job-lost", 0)
+    (lost,) = [event.payload(JobLost) for event in folder.history().events("job-lost")]
+    assert lost.excused and not lost.suspects, lost
+    assert "--signal=USR1@10\n" in (folder.path / "allocation-1.sh").read_text()
+    folder = wait_for(tmp_path, "resumed", 1)
+    (resumed,) = folder.history().events("resumed", job=1)
+    assert resumed.data["samples"] > 0
+    assert not folder.history().events("job-given-up")
+    process.send_signal(signal.SIGINT)
+    ended(process, tmp_path, 130)
 
 
 @pytest.mark.cluster

@@ -179,6 +179,51 @@ def test_the_allocation_of_the_documentation(slurm: SlurmBench, tmp_path: Path) 
     assert found == {Given(job, f"g{job}", "0,1,2,3,4,5,6,7", "32") for job in (1, 2)}
 
 
+def test_a_run_of_another_type_where_the_site_requires_one(
+    slurm: SlurmBench, tmp_path: Path, site: Path
+) -> None:
+    with pytest.raises(AssertionError, match="name the type of GPU"):
+        slurm.run("sbatch", "-ptyped", "--gres=gpu:1", "--wrap=true")
+    site.write_text('partition = "typed"\ngpu_type = "a100"\n')
+    run = started(tmp_path, "--nodes", "1", "--models", "1", "--ranks", "1")
+    (found,) = given_to_ranks(tmp_path, run, 1)
+    folder = ended(run, tmp_path, 0, 1)
+    assert (found.node, found.gpus) == ("g4", "0,1,2,3")
+    assert request_of(slurm, folder)["TresPerNode"] == "gres:gpu:a100:4"
+
+
+def refused(place: Path, *arguments: str, within: tuple[str, ...] = ()) -> str:
+    """What a run says that is refused before its folder exists."""
+    command = [sys.executable, "-m", "vflops", "run", "image-classification", "--on", "slurm"]
+    done = subprocess.run(
+        [*within, *command, *arguments],
+        cwd=place,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 2, done.stdout + done.stderr
+    assert not (place / "runs").exists()
+    return " ".join(done.stderr.split())
+
+
+def test_a_wrong_type_of_gpu_is_refused(slurm: SlurmBench, tmp_path: Path, site: Path) -> None:
+    site.write_text('partition = "gpu"\ngpu_type = "H100"\n')
+    said = refused(tmp_path, "--nodes", "2")
+    words = "SLURM lists only GPUs of type a100 or h100 in the partition gpu"
+    assert f"gpu_type is H100 in site.toml, but {words}" in said
+    assert "set gpu_type to a100 or h100" in said
+
+
+def test_an_allocation_without_the_gpus_of_its_nodes_is_refused(
+    slurm: SlurmBench, tmp_path: Path
+) -> None:
+    said = refused(tmp_path, within=("salloc", "-Q", "-N2", "-pgpu"))
+    assert "has none of the 8 GPUs of its nodes" in said
+    assert "salloc --gpus-per-node=8" in said
+
+
 def test_an_allocation_with_too_few_cores_is_refused(slurm: SlurmBench, tmp_path: Path) -> None:
     held = ("salloc", "-Q", "-N1", "-pgpu", "--gpus-per-node=8")
     run = started(tmp_path, "--set", "launch.gpus_per_rank=1", within=held)

@@ -23,9 +23,10 @@ from vflops.launch.job_script import Request, Step
 from vflops.launch.scheduler import JobStatus
 from vflops.launch.site import SiteSettings
 from vflops.launch.slurm.sbatch_script import allocation_script, job_script
-from vflops.launch.slurm.slurm_nodes import default_limit_s, expand_nodes
+from vflops.launch.slurm.slurm_nodes import expand_nodes
 from vflops.launch.slurm.slurm_scheduler import SlurmScheduler
 from vflops.launch.slurm.submissions import read_intents, read_submission
+from vflops.launch.slurm.time_limits import default_limit_s
 from vflops.record.folder import RunFolder
 
 # The arguments are -P -m vflops.launch.agent RUN JOB.
@@ -324,7 +325,8 @@ def test_a_refusal_has_the_schedulers_message_and_a_hint(
         scheduler.submit(run.request(0, partition="nope"))
     assert "Invalid partition name specified (nope)" in refused.value.message
     assert refused.value.hint == (
-        "set partition in site.toml to one of: brief, fragile, gpu, main, urgent (sinfo lists them)"
+        "set partition in site.toml to one of: brief, fragile, gpu, main, typed, urgent"
+        " (sinfo lists them)"
     )
     with pytest.raises(UsageError, match="unrecognized option '--no-such-option'"):
         scheduler.submit(run.request(0, directives=["--no-such-option"]))

@@ -17,16 +17,18 @@ from vflops.errors import RunFailed, UsageError
 from vflops.launch.agent_report import AgentReport, Outcome
 from vflops.launch.job_script import Request, step_log, steps_folder
 from vflops.launch.launcher import Ending, How
-from vflops.launch.scheduler import EndedBy, JobStatus
-from vflops.launch.slurm import outage, slurm_launcher
+from vflops.launch.scheduler import EndedBy, JobStatus, Unreachable
+from vflops.launch.slurm import node_silence, outage, slurm_launcher
 from vflops.launch.slurm import submissions as records_of_submissions
 from vflops.launch.slurm.outage import SchedulerUnavailable
 from vflops.launch.slurm.slurm_launcher import SlurmLauncher
 from vflops.launch.slurm.slurm_scheduler import _ENDED_BY
 from vflops.launch.slurm.submissions import Intent, read_intents, read_submission
+from vflops.launch.waiting import refresh_listing
 from vflops.record.folder import RunFolder
 from vflops.record.formats.job import JobRecord
 from vflops.record.formats.job_events import JobLost
+from vflops.record.formats.node import Clock, NodeRecord, node_file, telemetry_file
 
 Start = Literal["together", "apart"]
 
@@ -38,10 +40,11 @@ class Queue:
     interval_s = 0.0
     allocation = None
 
-    def down_nodes(self, nodes: Collection[str]) -> dict[str, str]:
-        return {}
+    def unreachable_nodes(self, nodes: Collection[str]) -> dict[str, Unreachable]:
+        return {node: found for node, found in self.unreachable.items() if node in nodes}
 
     def __init__(self) -> None:
+        self.unreachable: dict[str, Unreachable] = {}
         self.requests: list[Request] = []
         self.status = JobStatus("running", ("n1", "n2", "n3", "n4"), None)
         self.stopped: list[str] = []
@@ -55,6 +58,9 @@ class Queue:
             raise UsageError("Requested node configuration is not available")
         self.requests.append(request)
         return str(len(self.requests))
+
+    def expect_change(self) -> None:
+        pass
 
     def look(self, ids: Sequence[str]) -> dict[str, JobStatus]:
         return dict.fromkeys(ids, self.status)
@@ -140,6 +146,60 @@ def test_a_node_where_a_rank_hung_is_excluded_at_once(tmp_path: Path) -> None:
         events.write("job-lost", **lost.model_dump(mode="json"))
     jobs.start({2: 1})
     assert queue.requests[-1].exclude == ("n3",)  # only one of n2 and n4 is at fault
+
+
+def telemetry_of(folder: RunFolder, job: int, node: str) -> Path:
+    """Start an attempt at the job on a node, and return the telemetry of its agent."""
+    with folder.start_attempt(job=job) as events:
+        events.write("begun")
+    attempt = folder.logged_attempts(job)[-1]
+    NodeRecord(
+        node=0,
+        nodes=1,
+        host=node,
+        name=node,
+        reference=None,
+        clock=Clock(offset_s=0.0, uncertainty_s=0.0),
+        facts=(),
+    ).write(node_file(attempt, 0))
+    path = telemetry_file(attempt, 0)
+    path.write_text("a sample\n")
+    return path
+
+
+def test_a_node_that_slurm_does_not_reach_is_lost_once_its_jobs_are_silent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now_s = 1000.0
+    monkeypatch.setattr(time, "monotonic", lambda: now_s)
+    monkeypatch.setattr(node_silence, "monotonic", lambda: now_s)
+    queue = Queue()
+    jobs = jobs_of(tmp_path, "together", queue)
+    jobs.start(dict.fromkeys((1, 2, 3, 4), 3))
+    assert [*jobs.active_jobs()] == [1, 2, 3, 4]
+    busy, silent = (telemetry_of(folder_of(jobs), job, f"n{job}") for job in (1, 2))
+    queue.unreachable = {
+        **{f"n{k}": Unreachable(f"n{k} does not respond", is_down=False) for k in (1, 2, 3)},
+        "n4": Unreachable("n4 is down: board", is_down=True),
+    }
+    for step in range(3):
+        now_s += 10
+        jobs.expect_end()
+        assert [*jobs.active_jobs()] == [1, 2, 3], step
+        with busy.open("a") as file:
+            file.write("another sample\n")
+    now_s += 10
+    jobs.expect_end()
+    assert [*jobs.active_jobs()] == [1, 3]  # job 3 has not begun to write
+    words = "node n2 does not respond, and its jobs have written nothing for 30 s"
+    assert words in str(jobs.ending(2).reason)
+    assert [*jobs.ending(2).suspects] == ["n2"]
+    assert "node n4 is down: board" in str(jobs.ending(4).reason)
+    with silent.open("a") as file:  # it was cut off, and is back
+        file.write("another sample\n")
+    now_s += 10
+    jobs.expect_end()
+    assert [*jobs.active_jobs()] == [1, 2, 3]
 
 
 def test_a_stop_also_reaches_a_script_that_waits_to_retry(tmp_path: Path) -> None:
@@ -346,6 +406,42 @@ def test_a_job_that_runs_long_without_output_is_named_too(
     assert "running for 0 s" in (jobs.invisible_reason(1) or "")
 
 
+def test_slurm_is_asked_more_often_while_the_output_of_a_job_is_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now_s = 1000.0
+    asked: list[float] = []
+    clock = SimpleNamespace(monotonic=lambda: now_s)
+    monkeypatch.setattr(slurm_launcher, "time", clock)
+    queue = Queue()
+    queue.interval_s = 30.0
+    jobs = jobs_of(tmp_path, "together", queue)
+    jobs.start({1: 3, 2: 3})
+    look = queue.look
+
+    def noted(ids: Sequence[str]) -> dict[str, JobStatus]:
+        asked.append(now_s)
+        return look(ids)
+
+    monkeypatch.setattr(queue, "look", noted)
+    for number in range(24):
+        jobs.active_jobs()
+        now_s += 1
+        if number == 11:
+            (folder_of(jobs).path / "allocation-1.log").touch()
+    assert asked == [1000, 1005, 1010, 1020]
+
+
+def test_looking_for_late_output_changes_the_folder_and_leaves_nothing_there(
+    tmp_path: Path,
+) -> None:
+    before = tmp_path.stat().st_mtime_ns
+    refresh_listing(tmp_path)
+    assert tmp_path.stat().st_mtime_ns > before
+    assert not list(tmp_path.iterdir())
+    refresh_listing(tmp_path / "absent")
+
+
 def test_the_last_report_of_a_jobs_own_agents_is_known(tmp_path: Path) -> None:
     queue = Queue()
     jobs = jobs_of(tmp_path, "together", queue)
@@ -418,11 +514,11 @@ def test_lost_nodes_are_looked_for_every_ten_seconds_and_not_blamed_for_later_jo
     queue, asked, now_s = Queue(), list[list[str]](), 1000.0
     monkeypatch.setattr(time, "monotonic", lambda: now_s)
 
-    def down_nodes(nodes: Collection[str]) -> dict[str, str]:
+    def unreachable_nodes(nodes: Collection[str]) -> dict[str, Unreachable]:
         asked.append(list(nodes))
-        return {"n2": "n2 is down"}
+        return {"n2": Unreachable("n2 is down", is_down=True)}
 
-    monkeypatch.setattr(queue, "down_nodes", down_nodes)
+    monkeypatch.setattr(queue, "unreachable_nodes", unreachable_nodes)
     monkeypatch.setattr(queue, "interval_s", 7.0)
     jobs = jobs_of(tmp_path, "together", queue, jobs=2)
     jobs.start({1: 3, 2: 3})

@@ -48,7 +48,7 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> Cluster:
 
     def use(resources: NodeResources, number: int) -> None:
         nodes = [replace(resources, name=f"node{index}") for index in range(number)]
-        monkeypatch.setattr("vflops.launch.slurm.slurm_nodes.node_resources", lambda *_: nodes)
+        monkeypatch.setattr("vflops.launch.slurm.slurm_resources.node_resources", lambda *_: nodes)
 
     monkeypatch.setattr("vflops.launch.slurm.slurm_launcher.require_slurm", lambda: None)
     monkeypatch.setattr(SlurmLauncher, "check", lambda settings: None)

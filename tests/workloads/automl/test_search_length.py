@@ -4,7 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from vflops.workloads.automl.search_length import needed_work, planned_rows, remarks, warnings
+from vflops.workloads.automl.search_length import (
+    KnownSpeed,
+    needed_work,
+    planned_rows,
+    remarks,
+    warnings,
+)
 from vflops.workloads.automl.settings import PROFILES, AutomlSettings
 from vflops.workloads.image_classification.expected import expected
 
@@ -42,6 +48,12 @@ def test_only_a_measured_speed_says_that_a_search_is_long_enough() -> None:
 
 def test_a_plan_compares_the_time_with_the_speed_of_an_earlier_search() -> None:
     chosen = settings(8, HOUR_S)
-    rows = planned_rows(chosen, expected(chosen).facts, 8 * 15e12)
-    assert rows[-1] == ["measured", "120 TOPS a worker, so it takes 10.5 h"]
+    facts = expected(chosen).facts
+    rows = planned_rows(chosen, facts, KnownSpeed(8 * 15e12, "R"))
+    assert rows[-1] == ["time until valid", "10.5 h at 120 TOPS a worker, as measured in R"]
+    rows = planned_rows(chosen, facts, KnownSpeed(8 * 30e12, "R", is_ceiling=True))
+    words = "at least 5.2 h: the ceilings of R allow 240 TOPS a worker"
+    assert rows[-1] == ["time until valid", words]
+    rows = planned_rows(chosen, facts, None)
+    assert "not known" in rows[-1][1] and "--like RUN" in rows[-1][1]
     assert planned_rows(PROFILES["tiny"](), expected(PROFILES["tiny"]()).facts, None) == []

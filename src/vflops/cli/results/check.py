@@ -12,6 +12,7 @@ import typer
 from vflops.cli.terminal.columns import columns, heading
 
 if TYPE_CHECKING:
+    from vflops.record.folder import RunRecord
     from vflops.record.readout.contents import Contents
     from vflops.results.check.findings import Findings
     from vflops.results.check.level import Level
@@ -93,8 +94,8 @@ def check(
         _print_json([findings for _, findings in results])
     else:
         for (name, findings), folder in zip(results, folders, strict=True):
-            on = folder.record.settings.launch.on
-            _print_table(name if len(results) > 1 else "", findings, on)
+            record = folder.record
+            _print_table(name if len(results) > 1 else "", findings, record)
     for line in above:
         console.say(line)
     if above and level is not None:
@@ -152,7 +153,7 @@ def _print_json(documents: Sequence[Findings]) -> None:
     typer.echo(f"[\n{text}\n]")
 
 
-def _print_table(name: str, findings: Findings, on: str) -> None:
+def _print_table(name: str, findings: Findings, record: RunRecord) -> None:
     from vflops.results.check.advice import with_advice
 
     rules = f"rule set {findings.rule_set}/{findings.rule_set_version}: {findings.tally}"
@@ -173,7 +174,9 @@ def _print_table(name: str, findings: Findings, on: str) -> None:
         print(columns([("not applicable:", ", ".join(not_applicable))]))
     if findings.failures:  # last, because the table is long
         print(heading("\nnot met:"))
-        print(columns([(finding.rule, with_advice(finding, on)) for finding in findings.failures]))
+        print(
+            columns([(finding.rule, with_advice(finding, record)) for finding in findings.failures])
+        )
 
 
 def _raise_if_broken(results: Sequence[tuple[str, Findings]], rules: str | None) -> None:

@@ -203,13 +203,13 @@ class Progress:
         if score.rehearsal and (memory := memory_text(contents)):
             say(f"memory  {memory}", indent=8, file=sys.stdout)
         print(f"checks  {findings.tally}")
-        on = folder.record.settings.launch.on
+        run = folder.record
         for finding in findings.failures:
             verdict = "not met" if finding.verdict == "fail" else finding.verdict
-            line = f"        {verdict}: {finding.rule}: {with_advice(finding, on)}"
+            line = f"        {verdict}: {finding.rule}: {with_advice(finding, run)}"
             say(line, indent=8, file=sys.stdout)
         if load := unjudged_load(contents):
-            say(f"warning {load} → {advice('quiet', on)}", indent=8, file=sys.stdout)
+            say(f"warning {load} → {advice('quiet', run)}", indent=8, file=sys.stdout)
         print(f"report  {shell_path(folder.report_file)}")
         machine = run_ceilings(contents)
         longer = train_longer(folder, score)

@@ -61,6 +61,7 @@ def paper_study(
     from vflops.cli.options import search_flags
     from vflops.config.profiles import for_single_workload
     from vflops.config.settings import given_settings
+    from vflops.launch.factory import runs_here
     from vflops.studies.scale.experiment import changed
     from vflops.studies.scale.paper_study import PaperStudy, ceiling_precisions
     from vflops.studies.scale.papers import PAPERS
@@ -82,7 +83,9 @@ def paper_study(
     settings = {}
     for name in names:
         section = {name: loaded.workloads[name]}
-        own = for_single_workload(loaded.model_copy(update={"workloads": section}))
+        own = for_single_workload(
+            loaded.model_copy(update={"workloads": section}), here=runs_here(loaded.launch.on)
+        )
         if not keeps_precisions:
             own = changed(own, {"micro.precisions": ceiling_precisions(found, name, own)})
         settings[name] = own

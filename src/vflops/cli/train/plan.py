@@ -199,7 +199,7 @@ def _plan_models(
     _show(mapping, order, estimates)
     for name, section in settings.workloads.items():
         if name not in without_searches:
-            show_search(name, section)
+            show_search(name, section, on=settings.launch.on)
 
 
 def _show(mapping: Plan, order: Sequence[int], estimates: Mapping[str, Estimate]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -26,8 +27,14 @@ def search_section(settings: Settings) -> dict[str, Any] | None:
     return section if workload(name).is_search else None
 
 
-def show_search(name: str, section: Mapping[str, Any], earlier: Contents | None = None) -> None:
-    """Print what is known about a search before it runs; ``earlier`` tells its speed."""
+def show_search(
+    name: str, section: Mapping[str, Any], earlier: Contents | None = None, on: str = "local"
+) -> None:
+    """Print what is known about a search before it runs.
+
+    ``earlier`` is a run whose speed it will have, or else the newest one here with this
+    ``launch.on``.
+    """
     from vflops.cli.terminal.columns import columns, heading
     from vflops.units import count, seconds
 
@@ -39,7 +46,7 @@ def show_search(name: str, section: Mapping[str, Any], earlier: Contents | None 
         ["workers", f"{search['workers']:,}"],
         ["time", f"{seconds(search['duration_s'])}{candidate_limit}"],
         ["operations", "not known in advance: they depend on the candidates"],
-        *_until_valid(section, earlier),
+        *_until_valid(section, earlier, on),
         *([["disk", kept]] if section["train"]["segments"] else []),
         ["repeat as fixed work", "vflops replay RUN, once it has finished"],
     ]
@@ -47,18 +54,25 @@ def show_search(name: str, section: Mapping[str, Any], earlier: Contents | None 
     typer.echo(columns(facts))
 
 
-def _until_valid(section: Mapping[str, Any], earlier: Contents | None) -> list[list[str]]:
+def _until_valid(section: Mapping[str, Any], earlier: Contents | None, on: str) -> list[list[str]]:
     """Return how long the search must last to be valid, and warn if that is longer than planned."""
     from vflops.cli.terminal import console
     from vflops.run.estimate import search_speed
+    from vflops.run.search_speeds import known_speed
     from vflops.workloads.automl import search_length
     from vflops.workloads.automl.settings import AutomlSettings
     from vflops.workloads.image_classification.expected import expected
 
     settings = AutomlSettings.model_validate(section)
     facts = expected(settings).facts
-    speed = None if earlier is None else search_speed(settings.train, earlier)
-    for warning in search_length.warnings(settings, facts, speed):
+    if earlier is None:
+        speed = known_speed(on, settings.train, Path("runs"))
+    else:
+        ops_per_s = search_speed(settings.train, earlier)
+        name = earlier.folder.path.name
+        speed = search_length.KnownSpeed(ops_per_s, name) if ops_per_s else None
+    measured = speed.ops_per_s if speed is not None and not speed.is_ceiling else None
+    for warning in search_length.warnings(settings, facts, measured):
         console.say(f"warning: {warning}")
     return search_length.planned_rows(settings, facts, speed)
 
@@ -105,4 +119,4 @@ def plan_search(
         table[_SHOWN:-_SHOWN] = [["…", f"{len(table) - 2 * _SHOWN:,} more"]]
     typer.echo(columns([["worker", "node: slots"], *table], right=(0,)))
     ((name, section),) = settings.workloads.items()
-    show_search(name, section, earlier)
+    show_search(name, section, earlier, settings.launch.on)

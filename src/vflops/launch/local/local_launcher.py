@@ -32,7 +32,7 @@ from vflops.launch.process_signals import signal_process
 from vflops.launch.rehearsal import AT_ONCE, THREADS
 from vflops.launch.scheduler import JobStatus
 from vflops.launch.site import SiteSettings
-from vflops.launch.sizing import local_node, local_nodes
+from vflops.launch.sizing import RankShare, local_node, local_nodes
 from vflops.machine.system.cpu_share import usable_cores
 from vflops.machine.visible_devices import CUDA, slot_devices, visible_devices
 from vflops.record.files import atomic
@@ -97,7 +97,9 @@ class LocalLauncher(Launcher):
 
     @classmethod
     @contextmanager
-    def checking(cls, folder: Path, site: SiteSettings, nodes: int, gpus: int) -> Iterator[Look]:
+    def checking(
+        cls, folder: Path, site: SiteSettings, nodes: int, each: RankShare
+    ) -> Iterator[Look]:
         """Check this machine; tests start more than one node on it to see how they meet."""
         local = {LOCAL_PATH: os.path.expandvars(site.local_path)} if site.local_path else {}
         processes = []

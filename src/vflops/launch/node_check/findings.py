@@ -63,7 +63,8 @@ class Preflight(Document):
     schema_name: ClassVar[str] = "vflops.preflight"
 
     utc: str
-    on: Literal["local", "slurm"]
+    on: str
+    """The launcher."""
     nodes: tuple[str, ...]
     findings: tuple[Finding, ...]
 

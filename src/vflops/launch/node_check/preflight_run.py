@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from contextlib import AbstractContextManager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
+from types import MappingProxyType
 from typing import TypeVar
 
 from vflops.config.launch import LaunchSettings
@@ -22,6 +23,7 @@ from vflops.launch.node_check.node_probe import check_plan, measure_s
 from vflops.launch.node_check.verdicts import Facts, judge
 from vflops.launch.nodes import known_nodes
 from vflops.launch.site import SiteSettings
+from vflops.launch.sizing import Asked, RankShare, node_share, shape
 from vflops.launch.slurm.commands import step_error
 from vflops.record.files import atomic
 from vflops.record.files.document import Document
@@ -47,14 +49,14 @@ def preflight(
     """Check the nodes; return the findings and the folder with all details.
 
     ``limit_s`` is how long a node may take to answer after the checks have started; the time in the
-    queue is not limited. Each node must see ``gpus`` GPUs, by default as many as SLURM lists.
+    queue is not limited. ``gpus`` of each node are checked, by default all that a run would get;
+    the node must see as many as the scheduler gives.
     """
     if nodes is not None and nodes < 1:
         raise UsageError(f"--nodes {nodes} --on {on}", hint="use at least 1")
     place = launcher_class(on)
     number, unusable = place.nodes_to_check(nodes, site)
-    if gpus is None:
-        gpus = 0 if place.is_this_machine else _listed_gpus(on)
+    each, listed = _size(on, site, number, gpus)
     folder = _new_folder(out)
     order = Order(
         token=os.urandom(8).hex(),
@@ -64,7 +66,8 @@ def preflight(
         local=place.is_this_machine,
     )
     order.write(folder / "order.json")
-    facts = Gatherer(folder, order, say, gpus).facts(place.checking(folder, site, number, gpus))
+    gatherer = Gatherer(folder, order, say, each.gpus, listed)
+    facts = gatherer.facts(place.checking(folder, site, number, each))
     lost = [
         Finding(
             node=node,
@@ -85,18 +88,42 @@ def preflight(
     return result, folder
 
 
-def _listed_gpus(on: str) -> int:
-    """Return the GPUs per node that the scheduler lists; 0 if its nodes have none."""
-    nodes = known_nodes(LaunchSettings(on=on), "auto")
-    return min(node.resources.gpus if node.resources is not None else 0 for node in nodes)
+def _size(
+    on: str, site: SiteSettings, number: int, gpus: int | None
+) -> tuple[RankShare, dict[str, int]]:
+    """Return what a run with so many nodes gets of each, and the GPUs that each node has.
+
+    ``gpus`` is how many of them the user wants to check; None for all.
+    """
+    if launcher_class(on).is_this_machine:
+        return RankShare(), {}
+    per_rank = None if gpus is None else min(gpus, 1)
+    launch = LaunchSettings(on=on, gpus_per_rank=per_rank, ranks_per_node=gpus or None)
+    nodes = known_nodes(launch, "auto")
+    asked = Asked(nodes=min(number, len(nodes)))
+    sized = shape(nodes, asked, cluster=True).nodes
+    whole = site.exclusive or launcher_class(on).nodes_reserved()
+    owned = {node.name: node.resources.gpus for node in nodes if node.resources is not None}
+    return node_share(sized, launch, whole=whole), owned
 
 
 class Gatherer:
     """Collects the files that the nodes write."""
 
-    def __init__(self, folder: Path, order: Order, say: Say, gpus: int = 0) -> None:
-        """``gpus`` is the number of GPUs that the scheduler gives to each node."""
-        self._folder, self._order, self._say, self._gpus = folder, order, say, gpus
+    def __init__(
+        self,
+        folder: Path,
+        order: Order,
+        say: Say,
+        gpus: int = 0,
+        listed: Mapping[str, int] = MappingProxyType({}),
+    ) -> None:
+        """``gpus`` is the number of GPUs that the scheduler gives to the check of each node.
+
+        ``listed`` has how many GPUs the scheduler lists for each node.
+        """
+        self._folder, self._order, self._say = folder, order, say
+        self._gpus, self._listed = gpus, listed
 
     def facts(self, checking: AbstractContextManager[Look]) -> Facts:
         """Return the results of all nodes, after ending what still runs on them."""
@@ -132,6 +159,7 @@ class Gatherer:
             faults={node: self._fault(node) for node in names if node not in results},
             backend=plan.backend,
             gpus=self._gpus,
+            listed=self._listed,
         )
 
     def _wait(self, look: Look, word: str, nodes: Collection[int], limit_s: float) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import statistics
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from vflops.launch.node_check.exchange import Gpu, Health, Result, Space
 from vflops.launch.node_check.findings import Finding, NodeResult, Verdict
@@ -43,7 +43,9 @@ class Facts:
     """Why nodes did not answer, or did not finish."""
     backend: Backend
     gpus: int = 0
-    """The number of GPUs that the scheduler gives to each node."""
+    """The number of GPUs that the scheduler gives to the check of each node."""
+    listed: Mapping[str, int] = field(default_factory=dict)
+    """The number of GPUs that the scheduler lists for each node, by name."""
 
 
 def judge(facts: Facts) -> Iterator[Finding]:
@@ -152,7 +154,8 @@ def _gpus(facts: Facts) -> Iterator[Finding]:
         name, seen = facts.names[node], len(health.gpus)
         for number, gpu in enumerate(health.gpus):
             yield _gpu(name, number, gpu)
-        if facts.gpus and seen != facts.gpus:
+        # Where SLURM does not confine jobs to their GPUs, a node sees all that it has.
+        if facts.gpus and seen not in (facts.gpus, facts.listed.get(name)):
             reason = "" if seen else f": {health.no_gpus}"
             value = f"sees {seen} of the {facts.gpus} GPUs that the scheduler gives{reason}"
             cure = "compare nvidia-smi on that node with its Gres (scontrol show node)"

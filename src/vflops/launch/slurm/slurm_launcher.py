@@ -19,20 +19,21 @@ from vflops.launch.node_layout import NodeLayout
 from vflops.launch.placement import Node
 from vflops.launch.scheduler import EndedBy, JobStatus
 from vflops.launch.site import SiteSettings
-from vflops.launch.sizing import rank_share
+from vflops.launch.sizing import RankShare, rank_share
 from vflops.launch.slurm.commands import step_error
+from vflops.launch.slurm.node_silence import NodeSilence
 from vflops.launch.slurm.sbatch_script import STOP, allocation_script, job_script
 from vflops.launch.slurm.slurm_allocation import scheduler_of_run, slurm_scheduler
 from vflops.launch.slurm.slurm_nodes import (
     current_allocation,
-    default_limit_s,
     node_addresses,
-    nodes_for_ranks,
     nodes_to_check,
-    partition_of,
 )
+from vflops.launch.slurm.slurm_resources import nodes_for_ranks
 from vflops.launch.slurm.slurm_scheduler import SlurmScheduler, require_slurm
 from vflops.launch.slurm.submissions import Submissions
+from vflops.launch.slurm.time_limits import time_limit_s
+from vflops.launch.waiting import refresh_listing
 from vflops.record.files import atomic
 from vflops.record.folder import RunFolder
 from vflops.record.formats.job import JobRecord
@@ -40,9 +41,18 @@ from vflops.record.formats.job import JobRecord
 _CHECK_LIMIT = "0:15"
 """The time limit of a preflight's allocation; a short one starts sooner."""
 _SILENT_S = 120.0
-"""How long a job may run before its output must be in the run folder."""
+"""How long a job may run before its output must be in the run folder.
+
+A prolog of the site may take as long. The script itself ends as soon as its nodes do not see the
+folder, and what it wrote is missing only once SLURM says that it has ended.
+"""
 _LATE_S = 5.0
 """How long a new file may take to appear on a shared file system."""
+_AWAITED_S = 5.0
+"""The longest time between two queries while the output of a job is missing.
+
+With ``_LATE_S`` and the time that the nodes look for the folder it is less than 15 s.
+"""
 _LONGEST_S = 10.0
 """The longest time between two queries of jobs, and the time between two queries of nodes."""
 _NOT_THE_NODE: tuple[EndedBy, ...] = ("cancellation", "memory", "preemption", "time limit")
@@ -84,19 +94,23 @@ class SlurmLauncher(Launcher):
     def nodes_to_check(cls, nodes: int | None, site: SiteSettings) -> tuple[int, Mapping[str, str]]:
         """Return how many nodes can be checked, and which of those requested are unusable."""
         require_slurm()
-        return nodes_to_check(nodes, site.partition)
+        return nodes_to_check(nodes, site.used_partition)
 
     @classmethod
     @contextmanager
-    def checking(cls, folder: Path, site: SiteSettings, nodes: int, gpus: int) -> Iterator[Look]:
+    def checking(
+        cls, folder: Path, site: SiteSettings, nodes: int, each: RankShare
+    ) -> Iterator[Look]:
         """Check each node in a step of one script, which is kept in the folder."""
         request = Request(
             name="vflops-preflight",
             script=folder / PREFLIGHT,
             nodes=nodes,
             tasks_per_node=1,
-            cores_per_task=1,
-            gpus_per_task=gpus,
+            cores_per_task=each.cores,
+            gpus_per_task=each.gpus,
+            gpu_type=each.gpu_type if each.gpus else None,
+            memory_mb_per_task=each.memory_mb,
             output=folder / "preflight.log",
             site=site.model_copy(update={"time_limit": _CHECK_LIMIT}),
         )
@@ -125,7 +139,7 @@ class SlurmLauncher(Launcher):
     @contextmanager
     def controlling(cls, folder: RunFolder) -> Iterator[None]:
         """Serve this machine's clock to the nodes."""
-        with serve_clock(folder, node_addresses(site.site_of_run(folder.path).partition)):
+        with serve_clock(folder, node_addresses(site.site_of_run(folder.path).used_partition)):
             yield
 
     def __init__(self, folder: RunFolder, records: Sequence[JobRecord]) -> None:
@@ -145,6 +159,7 @@ class SlurmLauncher(Launcher):
         self._all_nodes: dict[str, tuple[str, ...]] = {}
         self._lost_nodes: dict[tuple[str, str], str] = {}
         self._nodes_asked_s = float("-inf")
+        self._silence = NodeSilence(folder)
         self._restarts: dict[tuple[int, str], int] = {}
 
     @property
@@ -205,7 +220,8 @@ class SlurmLauncher(Launcher):
             output=folder / f"{stem}.log",
             site=self._site,
             exclude=tuple(nodes_that_lost_jobs(self._folder)),
-            limit_s=self._site.time_limit_s or default_limit_s(partition_of(self._site)),
+            limit_s=time_limit_s(self._site),
+            checks_folder=True,
             measures=bool(self._folder.record.settings.micro.benchmarks) and not rehearse,
             overlap=rehearse,
         )
@@ -215,7 +231,7 @@ class SlurmLauncher(Launcher):
 
     def active_jobs(self) -> Collection[int]:
         """Return the jobs that had not ended when the scheduler was last queried."""
-        if time.monotonic() - self._looked_s >= min(self._scheduler.interval_s, _LONGEST_S):
+        if self._is_query_due():
             self._statuses = self._scheduler.look(self._submissions.ids)
             self._looked_s = time.monotonic()
         self._find_lost_nodes()
@@ -226,24 +242,42 @@ class SlurmLauncher(Launcher):
             if (status is None or status.state != "ended") and not self._lost_nodes_of(job)
         ]
 
+    def _is_query_due(self) -> bool:
+        since_s = time.monotonic() - self._looked_s
+        if since_s >= min(self._scheduler.interval_s, _LONGEST_S):
+            return True
+        return since_s >= _AWAITED_S and any(
+            not self._submissions.log(record).exists()
+            for record in self._submitted.values()
+            if record.script
+        )
+
     def _find_lost_nodes(self) -> None:
         """Ask which nodes of running jobs are down: SLURM does not end their allocation.
 
-        If slurmctld is silent, sinfo blocks for long, so the time counts from its end.
+        A node that SLURM does not reach is lost once its jobs are silent, too. If slurmctld is
+        silent, sinfo blocks for long, so the time counts from its end.
         """
         if time.monotonic() - self._nodes_asked_s < _LONGEST_S:
             return
-        running = {
-            (record.id, node)
-            for job, record in self._submitted.items()
-            if (status := self._status(job)) is not None and status.state == "running"
-            for node in self._nodes(job)
-        }
+        running: dict[tuple[str, str], list[int]] = {}
+        for job, record in self._submitted.items():
+            if (status := self._status(job)) is not None and status.state == "running":
+                for node in self._nodes(job):
+                    running.setdefault((record.id, node), []).append(job)
+        self._lost_nodes = {}
         if not running:
-            self._lost_nodes = {}
             return
-        down = self._scheduler.down_nodes(sorted({node for _, node in running}))
-        self._lost_nodes = {(native, node): down[node] for native, node in running if node in down}
+        found = self._scheduler.unreachable_nodes(sorted({node for _, node in running}))
+        for (native, node), jobs in running.items():
+            state = found.get(node)
+            if state is None:
+                continue
+            if state.is_down:
+                self._lost_nodes[native, node] = state.text
+            elif self._silence.is_silent(node, jobs):
+                silent = f"its jobs have written nothing for {self._silence.limit_s:g} s"
+                self._lost_nodes[native, node] = f"{state.text}, and {silent}"
         self._nodes_asked_s = time.monotonic()
 
     def _lost_nodes_of(self, job: int) -> dict[str, str]:
@@ -336,7 +370,9 @@ class SlurmLauncher(Launcher):
         if not ran and (status.state != "running" or time.monotonic() - since_s < _SILENT_S):
             return None
         end_s = time.monotonic() + (_LATE_S if ran else 0)
-        while not self._submissions.log(record).exists():
+        log = self._submissions.log(record)
+        while not log.exists():
+            refresh_listing(log.parent)
             if time.monotonic() >= end_s:
                 how = status.reason or f"running for {_SILENT_S:g} s"
                 nodes = ", ".join(self._nodes(job)) or "its node"

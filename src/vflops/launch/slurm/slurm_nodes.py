@@ -1,19 +1,15 @@
-"""The nodes that SLURM lists, and those of the allocation that this process runs in."""
+"""The nodes that SLURM lists, their states, and the allocation that this process runs in."""
 
 from __future__ import annotations
 
 import os
 import re
-from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
-from vflops.config.launch import LaunchSettings
 from vflops.errors import UsageError
-from vflops.launch.placement import Node, NodeResources
-from vflops.launch.site import SiteSettings, site_for
-from vflops.launch.sizing import sized
-from vflops.launch.slurm.commands import command_failed, partition_hint, query, run_command
+from vflops.launch.scheduler import Unreachable
+from vflops.launch.slurm.commands import command_failed, query, run_command
 
 _UNUSABLE = ("down", "drain", "error", "fail", "future", "inval", "unk")
 """Prefixes of the states in which a node is never allocated, however long a job waits."""
@@ -73,18 +69,19 @@ def list_nodes(partition: str | None) -> list[SlurmNode]:
     return nodes
 
 
-def lost_nodes(names: Collection[str]) -> dict[str, str]:
-    """Return those of the nodes that SLURM has found to be down or silent, with what it says."""
+def unreachable_nodes(names: Collection[str]) -> dict[str, Unreachable]:
+    """Return those of the nodes that are down, or that SLURM did not reach the last time."""
     command = ["sinfo", "--noheader", "--Node", f"--nodes={','.join(names)}", "--format=%N|%T|%E"]
     done = run_command(command)
-    lost = {}
+    found = {}
     for line in done.stdout.splitlines() if done.returncode == 0 else ():
         name, state, reason = line.strip().split("|", 2)
         if state.startswith(_LOST):
-            lost[name] = f"{name} is {state.rstrip('*')}: {reason}"
+            found[name] = Unreachable(f"{name} is {state.rstrip('*')}: {reason}", is_down=True)
         elif state.endswith("*"):
-            lost[name] = f"{name} does not respond to SLURM ({state.rstrip('*')})"
-    return lost
+            text = f"{name} does not respond to SLURM ({state.rstrip('*')})"
+            found[name] = Unreachable(text, is_down=False)
+    return found
 
 
 def node_addresses(partition: str | None) -> list[str]:
@@ -115,113 +112,6 @@ def expand_nodes(nodes: str) -> Iterator[str]:
             first, _, last = span.partition("-")
             for number in range(int(first), int(last or first) + 1):
                 yield from expand_nodes(f"{head}{number:0{len(first)}}{tail}")
-
-
-def node_resources(settings: LaunchSettings, allocation: Allocation | None) -> list[NodeResources]:
-    """Return what the nodes that are up offer: those of the allocation, or of the partition."""
-    site = site_for(settings)
-    if allocation is not None:
-        return allocated_resources(allocation, site.gpu_type)
-    partition = partition_of(site)
-    listed = list_nodes(partition)
-    if partition and not listed:
-        raise _no_partition(partition)
-    # Jobs that name no partition go to the default one, if the site has one.
-    default = partition is None and any(node.in_default for node in listed)
-    usable = {  # a node is listed once for each of its partitions
-        node.name: node for node in listed if node.usable and (node.in_default or not default)
-    }
-    gpus = {name: gpus_of(node.resources) for name, node in usable.items()}
-    kind = site.gpu_type or _most_frequent_type(gpus.values())
-    return [
-        _resources(name, node.cpus, node.memory_mb, gpus[name], kind)
-        for name, node in usable.items()
-    ]
-
-
-def allocated_resources(allocation: Allocation, gpu_type: str | None) -> list[NodeResources]:
-    """Return what an allocation has on each of its nodes that are up."""
-    command = ["scontrol", "show", "job", "--details", "--oneliner", allocation.job_id]
-    done = query(command)
-    pattern = r"Nodes=(\S+) CPU_IDs=(\S+) Mem=(\d+) GRES=(\S*)"
-    found = {}
-    for nodes, cpus, memory, gres in re.findall(pattern, done.stdout):
-        cores = sum(
-            int(last or first) - int(first) + 1
-            for first, last in re.findall(r"(\d+)(?:-(\d+))?", cpus)
-        )
-        gpus = gpus_of(gres)
-        kind = gpu_type or _most_frequent_type([gpus])
-        for name in expand_nodes(nodes):
-            found[name] = _resources(name, cores, int(memory), gpus, kind)
-    down = {node.name for node in list_nodes(None) if not node.usable}
-    return [found[name] for name in allocation.nodes if name in found and name not in down]
-
-
-def gpus_of(resources: str) -> dict[str, int]:
-    """Return the number of GPUs of each type in SLURM's generic resources; ``""`` has no type."""
-    counts: dict[str, int] = {}
-    for kind, number in re.findall(r"(?:^|,)gpu:(?:([^:,(]+):)?(\d+)", resources):
-        counts[kind] = counts.get(kind, 0) + int(number)
-    return counts
-
-
-def _most_frequent_type(gpus: Iterable[Mapping[str, int]]) -> str | None:
-    """Return the type of GPU that the nodes have most of; None if none has a type."""
-    counts = sum((Counter(owned) for owned in gpus), Counter())
-    typed = [(number, kind) for kind, number in counts.items() if kind]
-    return max(typed)[1] if typed else None
-
-
-def _resources(
-    name: str, cores: int, memory_mb: int, gpus: Mapping[str, int], gpu_type: str | None
-) -> NodeResources:
-    """Return the resources of a node; of its GPUs those of one type, if they have types."""
-    number = gpus.get("" if gpu_type is None else gpu_type, 0)
-    # SLURM's default for the memory is 1 MB: the site does not manage it.
-    return NodeResources(
-        name, cores, memory_mb if memory_mb > 1 else None, number, gpu_type if number else None
-    )
-
-
-def nodes_for_ranks(
-    settings: LaunchSettings, device: str, allocation: Allocation | None
-) -> list[Node]:
-    """Return the nodes that can take ranks, with their number of slots.
-
-    They are the nodes of the allocation, or else those of the site's partition.
-    """
-    site = site_for(settings)
-    partition = partition_of(site)
-    place = f"the partition {partition}" if partition else "the default partition"
-    if allocation is not None:
-        place = f"the allocation {allocation.job_id}"
-    resources = node_resources(settings, allocation)
-    nodes = sized(resources, settings, device)
-    with_gpus = [item.name for item in resources if item.gpus]
-    if device == "cpu" and settings.gpus_per_rank is None and len(with_gpus) == len(resources) > 0:
-        raise UsageError(
-            f"the nodes of {place} have GPUs, but train.device is cpu",
-            hint="leave train.device out; to train on their CPUs add --set launch.gpus_per_rank=0,"
-            " to try the layout of GPUs without using them --set launch.gpus_per_rank=1",
-        )
-    if device not in ("auto", "cpu") and not with_gpus:
-        raise UsageError(
-            f"train.device is {device}, but SLURM lists no GPU in {place}",
-            hint="set another partition in site.toml, or leave train.device out; sinfo -o '%P %G'"
-            " lists the GPUs of each partition",
-        )
-    if not nodes:
-        raise UsageError(
-            f"SLURM has no node that could take a rank in {place}",
-            hint="see sinfo; a rank needs launch.cores_per_rank and launch.gpus_per_rank",
-        )
-    if settings.nodes is not None and len(nodes) < settings.nodes:
-        raise UsageError(
-            f"--nodes {settings.nodes}, but {place} has {len(nodes)} that could take a rank",
-            hint=f"use --nodes {len(nodes)} or fewer; sinfo lists the states of the others",
-        )
-    return nodes
 
 
 def nodes_to_check(wanted: int | None, partition: str | None) -> tuple[int, dict[str, str]]:
@@ -255,34 +145,3 @@ def nodes_to_check(wanted: int | None, partition: str | None) -> tuple[int, dict
         for node in nodes
         if not node.usable
     }
-
-
-def partition_of(site: SiteSettings) -> str | None:
-    """Return the site's partition; a ``--partition`` in its directives takes precedence."""
-    names = re.findall(r"(?m)^(?:--partition[= ]|-p ?)(\S+)", "\n".join(site.directives))
-    return names[-1] if names else site.partition
-
-
-def default_limit_s(partition: str | None) -> float | None:
-    """Return the time limit of a job that sets none; None if it is not known or there is none."""
-    done = run_command(["sinfo", "--noheader", "--format=%P|%L|%l"])
-    for line in done.stdout.splitlines() if done.returncode == 0 else ():
-        name, default, longest = line.strip().split("|")
-        if name.rstrip("*") == partition or (partition is None and name.endswith("*")):
-            return _seconds(longest if default == "n/a" else default)
-    return None
-
-
-def _seconds(limit: str) -> float | None:
-    """Return the seconds of ``[days-][[hours:]minutes:]seconds``; None for ``infinite``."""
-    match = re.fullmatch(r"(?:(\d+)-)?(?:(?:(\d+):)?(\d+):)?(\d+)", limit)
-    if match is None:
-        return None
-    days, hours, minutes, seconds = (int(part or 0) for part in match.groups())
-    return ((days * 24 + hours) * 60 + minutes) * 60 + seconds
-
-
-def _no_partition(name: str) -> UsageError:
-    done = run_command(["sbatch", "--test-only", f"--partition={name}", "--wrap=true"])
-    message = (done.stderr.strip().splitlines() or ["no such partition"])[-1].rpartition(": ")[2]
-    return UsageError(f"slurm: {message} ({name})", hint=partition_hint())

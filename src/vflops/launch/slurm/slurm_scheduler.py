@@ -9,7 +9,15 @@ from pathlib import Path
 
 from vflops.errors import UsageError
 from vflops.launch.job_script import Request
-from vflops.launch.scheduler import EndedBy, JobStatus, Scheduler, State, last_line, require_command
+from vflops.launch.scheduler import (
+    EndedBy,
+    JobStatus,
+    Scheduler,
+    State,
+    Unreachable,
+    last_line,
+    require_command,
+)
 from vflops.launch.slurm.commands import (
     NO_SLURM_HINT,
     command_failed,
@@ -19,7 +27,7 @@ from vflops.launch.slurm.commands import (
     run_command,
     scancel,
 )
-from vflops.launch.slurm.slurm_nodes import Allocation, expand_nodes, lost_nodes
+from vflops.launch.slurm.slurm_nodes import Allocation, expand_nodes, unreachable_nodes
 
 NAME = "slurm"
 """The name of the back end, and the label of jobs that were submitted to the queue."""
@@ -89,9 +97,9 @@ class SlurmScheduler(Scheduler):
             # Signal only the agents; a cancellation would also kill them a little later.
             scancel("--state=RUNNING", "--signal=TERM", *ids)
 
-    def down_nodes(self, nodes: Collection[str]) -> dict[str, str]:
+    def unreachable_nodes(self, nodes: Collection[str]) -> dict[str, Unreachable]:
         """Return those of the nodes that are down or do not respond; none if SLURM is silent."""
-        return lost_nodes(nodes)
+        return unreachable_nodes(nodes)
 
     def _query(self, ids: Sequence[str]) -> dict[str, JobStatus]:
         statuses: dict[str, JobStatus] = {}

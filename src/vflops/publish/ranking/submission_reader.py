@@ -14,7 +14,6 @@ from types import FrameType
 
 from pydantic import ValidationError
 
-from vflops.config.launch import on_this_machine
 from vflops.errors import FolderError, VflopsError
 from vflops.publish.ranking.entry import Entry, Result
 from vflops.publish.ranking.judge import TrustedKeys, judge
@@ -130,7 +129,7 @@ def _entry_of(
             raise
     manifest = manifest_file(folder.path)
     system = contents.read(SystemRecord, folder.system_file)
-    nodes = [] if on_this_machine(folder.record.settings.launch.on) else run_nodes(contents)
+    nodes = [] if folder.record.on_this_machine else run_nodes(contents)
     return Entry.model_validate(
         {
             "place": submission.place,

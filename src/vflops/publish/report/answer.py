@@ -10,6 +10,7 @@ from typing import Literal
 from vflops.publish.report.results import Order, Result, results
 from vflops.publish.report.small_roofline import draw_small_roofline
 from vflops.publish.report.training_blocks import RooflineModel
+from vflops.record.folder import RunRecord
 from vflops.record.readout.contents import Contents
 from vflops.results.check.advice import advice
 from vflops.results.check.background_load import unjudged_load
@@ -96,11 +97,11 @@ def _failed_jobs(findings: Findings) -> set[int]:
 
 
 def _badge(contents: Contents, scored: Score, findings: Findings, rows: Sequence[Result]) -> Badge:
-    on = contents.folder.record.settings.launch.on
+    run = contents.folder.record
     if contents.in_progress:
         return Badge("unfinished", "In progress", (Reason("these are the results so far"),))
     if not scored.complete:
-        reason = Reason(str(scored.incomplete_reason), advice("complete", on))
+        reason = Reason(str(scored.incomplete_reason), advice("complete", run))
         return Badge("unfinished", "Not finished", (reason,))
     if scored.rehearsal:
         memory = memory_text(contents)
@@ -110,7 +111,7 @@ def _badge(contents: Contents, scored: Score, findings: Findings, rows: Sequence
         return Badge("not-valid", "Rehearsal", tuple(map(Reason, texts)), len(others))
     if findings.failures:
         failures = sorted(findings.failures, key=lambda finding: finding.verdict != "fail")
-        reasons = tuple(_reason(finding, on) for finding in failures[:_MAX_REASONS])
+        reasons = tuple(_reason(finding, run) for finding in failures[:_MAX_REASONS])
         more = len(findings.failures) - len(reasons)
         return Badge("not-valid", "Not valid", reasons, more)
     rules = Reason(f"all {findings.applying} rules of {findings.rule_set} that apply are met")
@@ -124,7 +125,7 @@ def _badge(contents: Contents, scored: Score, findings: Findings, rows: Sequence
         return Badge("open", "Open", (rules, why))
     notes: list[Reason] = []
     if load := unjudged_load(contents):
-        notes.insert(0, Reason(load, advice("quiet", on)))
+        notes.insert(0, Reason(load, advice("quiet", run)))
     if len(comparable) < len(rows):
         names = " and ".join(row.name for row in rows[len(comparable) :])
         notes.append(Reason(f"not comparable with other runs: {names}"))
@@ -134,10 +135,10 @@ def _badge(contents: Contents, scored: Score, findings: Findings, rows: Sequence
     return Badge("valid", "Valid", (rules, *notes))
 
 
-def _reason(finding: Finding, on: str) -> Reason:
+def _reason(finding: Finding, run: RunRecord) -> Reason:
     text = finding.evidence
     if len(text) > _MAX_REASON_LENGTH:
         text = f"{text[: _MAX_REASON_LENGTH - 1].rstrip()}…"
     if finding.verdict == "cannot tell":
         text = f"it cannot be told whether {finding.title}: {text}"
-    return Reason(text, advice(finding.rule, on))
+    return Reason(text, advice(finding.rule, run))

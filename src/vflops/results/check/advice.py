@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from vflops.config.launch import on_this_machine
+from vflops.record.folder import RunRecord
 from vflops.results.check.findings import Finding
 
 _ALTERED = "vflops verify shows what was changed; use the original folder"
@@ -95,15 +95,15 @@ _ON_A_SCHEDULER = {
 """The advice for a run on the nodes of a scheduler, where it differs."""
 
 
-def advice(rule: str, on: str) -> str:
-    """Return what to do about a rule of a run with this ``launch.on``.
+def advice(rule: str, run: RunRecord) -> str:
+    """Return what to do about a rule of a run.
 
     An empty text for a rule of another version.
     """
-    if on_this_machine(on):
+    if run.on_this_machine:
         return ADVICE.get(rule, "")
     if rule == "quiet":  # --wait-quiet waits for the machine that submits
-        return f"{whole_nodes(on)}, and run it again"
+        return f"{whole_nodes(run.settings.launch.on)}, and run it again"
     return _ON_A_SCHEDULER.get(rule, ADVICE.get(rule, ""))
 
 
@@ -112,7 +112,7 @@ def whole_nodes(on: str) -> str:
     return _WHOLE_NODES.get(on, "use whole nodes, without other programs")
 
 
-def with_advice(finding: Finding, on: str) -> str:
+def with_advice(finding: Finding, run: RunRecord) -> str:
     """Return the evidence of a finding, followed by what to do about it if that is known."""
-    known = advice(finding.rule, on)
+    known = advice(finding.rule, run)
     return f"{finding.text} → {known}" if known else finding.text

@@ -127,7 +127,9 @@ def audit(
             hint="give a run with a finished training or search",
         )
     facts = data_here(recorded, data, progress)
-    folder = RunFolder.create(parent, "audit", run.record.settings)
+    folder = RunFolder.create(
+        parent, "audit", run.record.settings, this_machine=run.record.this_machine
+    )
     inherit_mark(folder.path, run.path)  # its settings may name programs
     with folder.in_use(), folder.start_attempt(job=0) as events:
         events.write("start", workload="audit")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from vflops.config.launch import on_this_machine
 from vflops.record.formats.job_events import JobStarted
 from vflops.record.formats.system import SystemRecord
 from vflops.record.installed_package import installed_package
@@ -28,7 +27,7 @@ _STEP = ("compiled", "recorded")
 def stack_differences(recorded: Contents, here: SystemRecord) -> list[str]:
     """Return how machine and software differ from those of the run; empty if they do not."""
     folder = recorded.folder
-    if not on_this_machine(folder.record.settings.launch.on):
+    if not folder.record.on_this_machine:
         return ["it ran on nodes of a scheduler, which are not compared with this machine"]
     if not folder.system_file.is_file():
         return ["the system of the run is not described"]
@@ -69,6 +68,6 @@ def start_differences(
 def same_machine(recorded: Contents, here: SystemRecord) -> bool:
     """Whether the run was made on a machine of this kind, so that speeds can be compared."""
     folder = recorded.folder
-    if not on_this_machine(folder.record.settings.launch.on) or not folder.system_file.is_file():
+    if not folder.record.on_this_machine or not folder.system_file.is_file():
         return False
     return SystemRecord.read(folder.system_file).machine == here.machine

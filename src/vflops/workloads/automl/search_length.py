@@ -30,6 +30,16 @@ class NeededWork(NamedTuple):
     """Operations with the starting network, evaluations included."""
 
 
+class KnownSpeed(NamedTuple):
+    """The operations per second of a worker."""
+
+    ops_per_s: float
+    source: str
+    """The run in which it was measured."""
+    is_ceiling: bool = False
+    """Whether it is what its accelerators can do at most, and not the speed of a search."""
+
+
 def needed_work(settings: AutomlSettings, data: DataFacts) -> NeededWork:
     """Return the work of the rounds up to the first one with a whole schedule."""
     train = settings.train
@@ -82,12 +92,9 @@ def warnings(settings: AutomlSettings, data: DataFacts, ops_per_s: float | None)
 
 
 def planned_rows(
-    settings: AutomlSettings, data: DataFacts, ops_per_s: float | None
+    settings: AutomlSettings, data: DataFacts, speed: KnownSpeed | None
 ) -> list[list[str]]:
-    """Return rows of a plan: what a valid search needs, and how long that takes.
-
-    ``ops_per_s`` is the measured speed of a worker, if known.
-    """
+    """Return rows of a plan: what a valid search needs, and how long that takes."""
     if not _is_published(settings):
         return []
     needed = needed_work(settings, data)
@@ -101,11 +108,20 @@ def planned_rows(
         ],
         ["needed speed", f"{rate:,.0f} samples/s per rank to get there in {seconds(duration_s)}"],
     ]
-    if ops_per_s:
-        time_s = needed.ops / ops_per_s
-        measured = f"{quantity(ops_per_s, 'OPS')} a worker, so it takes {time_s / 3600:,.1f} h"
-        rows.append(["measured", measured])
-    return rows
+    return [*rows, ["time until valid", _time_until_valid(needed, speed)]]
+
+
+def _time_until_valid(needed: NeededWork, speed: KnownSpeed | None) -> str:
+    if speed is None:
+        return (
+            "not known: no run here has measured a speed or a ceiling; a short search does, and"
+            " --like RUN names a search elsewhere"
+        )
+    time = f"{needed.ops / speed.ops_per_s / 3600:,.1f} h"
+    each = f"{quantity(speed.ops_per_s, 'OPS')} a worker"
+    if speed.is_ceiling:
+        return f"at least {time}: the ceilings of {speed.source} allow {each}"
+    return f"{time} at {each}, as measured in {speed.source}"
 
 
 def _is_published(settings: AutomlSettings) -> bool:
