@@ -13,6 +13,7 @@ import resource
 import threading
 import weakref
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -34,7 +35,8 @@ class OpenShards:
     def __init__(self, folder: Path, shards: Sequence[StoredFile]) -> None:
         self._folder = folder
         self._shards = shards
-        self._mapped = is_local(folder)
+        self.mapped = is_local(folder)
+        """Whether shards are mapped rather than read."""
         self._descriptors: dict[int, int] = {}
         self._mappings: dict[int, mmap.mmap] = {}
         self.maps: list[NDArray[np.uint8] | None] = [None] * len(shards)
@@ -59,7 +61,7 @@ class OpenShards:
 
     def read(self, number: int, offset: int, out: NDArray[np.uint8]) -> None:
         """Fill ``out`` with the bytes of a shard from ``offset`` on; releases the GIL."""
-        if not self._mapped:
+        if not self.mapped:
             self._read(number, offset, out.data)
             return
         data = self.maps[number]
@@ -70,14 +72,23 @@ class OpenShards:
         self._mappings[number].madvise(mmap.MADV_WILLNEED, start, offset + out.size - start)
         out[:] = data[offset : offset + out.size]
 
-    def _read(self, number: int, offset: int, memory: memoryview) -> None:
-        path = self._folder / self._shards[number].file
+    def read_ahead(self, number: int, offset: int, size: int) -> None:
+        """Let the system fetch bytes that will be read soon, without waiting for them."""
+        with suppress(OSError):  # not every file system can
+            os.posix_fadvise(self._descriptor(number), offset, size, os.POSIX_FADV_WILLNEED)
+
+    def _descriptor(self, number: int) -> int:
         descriptor = self._descriptors.get(number)
         if descriptor is None:
             with self._opening:
                 descriptor = self._descriptors.get(number)
                 if descriptor is None:
                     descriptor = self._descriptors[number] = self._open(number)
+        return descriptor
+
+    def _read(self, number: int, offset: int, memory: memoryview) -> None:
+        path = self._folder / self._shards[number].file
+        descriptor = self._descriptor(number)
         while len(memory):
             try:
                 count = os.preadv(descriptor, [memory], offset)

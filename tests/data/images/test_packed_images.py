@@ -87,7 +87,15 @@ def test_images_come_back_in_the_order_asked(
     np.testing.assert_array_equal(again, out)
 
 
-def test_many_threads_may_read_at_once(tmp_path: Path) -> None:
+@pytest.fixture(params=["mapped", "on a network"])
+def storage(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Folders are on a local disk, or seem to be on a network file system."""
+    local = request.param == "mapped"
+    monkeypatch.setattr("vflops.data.open_shards.is_local", lambda folder: local)
+    return str(request.param)
+
+
+def test_many_threads_may_read_at_once(tmp_path: Path, storage: str) -> None:
     images = noise(300, most=40)
     split = PackedImages.open(write(tmp_path / "p", images, images[:1], 50_000)).split("train")
 
@@ -101,6 +109,7 @@ def test_many_threads_may_read_at_once(tmp_path: Path) -> None:
 
     with ThreadPoolExecutor(8) as pool:
         assert all(pool.map(read, range(40)))
+    assert any(data is not None for data in split.shards.maps) == (storage == "mapped")
 
 
 def test_a_split_knows_its_images(tmp_path: Path) -> None:

@@ -44,9 +44,10 @@ class PackedImages(PackedFolder[ImageIndex]):
 
 
 class PackedImageSplit(PackedSplit):
-    """The images of one split: the table in memory, pixels mapped from their files.
+    """The images of one split: the table in memory, pixels mapped or read from their files.
 
-    Safe to read from several threads: a copy is one slice assignment, which releases the GIL.
+    Safe to read from several threads: a copy is one slice assignment or read, which releases the
+    GIL.
     """
 
     def __init__(self, images: PackedImages, name: str) -> None:
@@ -121,18 +122,24 @@ class PackedImageSplit(PackedSplit):
         self, chosen: NDArray[np.int64], starts: NDArray[np.int64], out: NDArray[np.uint8]
     ) -> None:
         # Plain numbers before the loop: indexing a numpy array costs more than the rest.
-        maps = self.shards.maps
-        for shard, source, start, size in zip(
+        columns = (
             self.shard_of[chosen].tolist(),
             self._offsets[chosen].tolist(),
             starts.tolist(),
             self.sizes_bytes[chosen].tolist(),
-            strict=True,
-        ):
-            pixels = maps[shard]
-            if pixels is None:
-                pixels = self.shards.map(shard)
-            out[start : start + size] = pixels[source : source + size]
+        )
+        if self.shards.mapped:
+            maps = self.shards.maps
+            for shard, source, start, size in zip(*columns, strict=True):
+                pixels = maps[shard]
+                if pixels is None:
+                    pixels = self.shards.map(shard)
+                out[start : start + size] = pixels[source : source + size]
+        else:  # requests of a network file system run at the same time
+            for shard, source, _, size in zip(*columns, strict=True):
+                self.shards.read_ahead(shard, source, size)
+            for shard, source, start, size in zip(*columns, strict=True):
+                self.shards.read(shard, source, out[start : start + size])
         if self.check is not None:
             for position in self.check.new(chosen):
                 number, start = int(chosen[position]), int(starts[position])
