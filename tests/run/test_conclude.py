@@ -44,7 +44,7 @@ def test_the_score_is_built_once_and_every_rule_runs_once(
 
 @pytest.mark.parametrize(
     ("left_out", "steps"),
-    [((), []), (("memory",), ["measuring the ceilings"])],
+    [((), []), (("memory",), ["measuring the ceilings: 5 s at most"])],
 )
 def test_a_step_that_has_finished_has_no_heading_again(
     run_folder: RunFolder,

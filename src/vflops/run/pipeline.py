@@ -31,6 +31,7 @@ from vflops.run.observer import RunObserver
 from vflops.run.recorded_programs import require_consent
 from vflops.run.run_size import rehearsal_line, request_lines
 from vflops.run.stopped_searches import can_be_ended, require_can_be_ended
+from vflops.units import seconds
 
 
 def start(
@@ -268,7 +269,7 @@ def _measure(folder: RunFolder, events: EventWriter, observer: RunObserver) -> N
     measured = {item.key: item for item in earlier}
     done = [item for item in measured.values() if item.value is not None]
     if any(_may_be_measured(measured.get(item.key)) for item in items):
-        observer.step("measuring the ceilings")
+        observer.step(f"measuring the ceilings: {seconds(settings.micro.budget_s)} at most")
         observer.plan(items)
         for item in done:
             observer.ceiling(item)

@@ -7,7 +7,7 @@ from rich.console import Console
 
 from vflops.config.settings import MicroSettings
 from vflops.machine.ceilings.ceiling_plan import Item, plan
-from vflops.machine.ceilings.ceiling_table import format_setting, table
+from vflops.machine.ceilings.ceiling_table import best_lines, format_setting, table
 from vflops.record.formats.measurement import Measurement
 
 ITEMS = plan(MicroSettings(), accelerators=0)
@@ -85,3 +85,14 @@ def test_settings_are_short() -> None:
         "block 4 MiB 1 thread direct"
     )
     assert format_setting({"bytes": 1 << 10, "ranks": 2}) == "1 KiB 2 ranks"
+
+
+def test_the_highest_value_of_each_benchmark_and_precision_is_one_line() -> None:
+    slow, fast = (
+        ITEMS[number].measurement("cpu", [value], setting={}, error=1e-7)
+        for number, value in ((0, 1e11), (0, 3e11))
+    )
+    absent = ITEMS[0].absent_measurement("cpu", "no time was left")
+    (line,) = best_lines([slow, fast, absent])
+    assert line.split() == [ITEMS[0].benchmark, str(ITEMS[0].precision), "300", "GFLOPS"]
+    assert best_lines([absent]) == []

@@ -57,7 +57,7 @@ def micro(
         assignments.append(f"micro.budget_s={budget}")
     settings = options.settings(profile, seed, None, assignments)
     wait = quiet_wait(wait_quiet, wait_limit, quiet=quiet or json)
-    with Progress(quiet=quiet or json) as progress:
+    with Progress(quiet=quiet or json, all_ceilings=True) as progress:
         folder = pipeline.start(out, "micro", settings, progress.observer, before=wait)
         findings = pipeline.conclude(folder, progress.observer)
     if json:

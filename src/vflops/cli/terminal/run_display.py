@@ -44,13 +44,15 @@ if TYPE_CHECKING:
 
 
 class Progress:
-    """Shows the steps and ceilings of a run; nothing if ``quiet``."""
+    """Shows the steps of a run and its highest ceilings; nothing if ``quiet``."""
 
-    def __init__(self, *, quiet: bool) -> None:
+    def __init__(self, *, quiet: bool, all_ceilings: bool = False) -> None:
         self._quiet = quiet
+        self._all_ceilings = all_ceilings
         self._console = console()
         self._live: Live | None = None
         self._items: tuple[Item, ...] = ()
+        self._folds = False
         self._done: list[Measurement] = []
         self._bar: Bar | None = None
         self._training: TrainingView | None = None
@@ -135,6 +137,7 @@ class Progress:
 
     def _plan(self, items: tuple[Item, ...]) -> None:
         self._items = items
+        self._folds = bool(items) and not self._quiet and not self._all_ceilings
         if items and not self._quiet and self._console.is_terminal:
             from rich.live import Live
 
@@ -153,7 +156,7 @@ class Progress:
 
     def _ceiling(self, measurement: Measurement) -> None:
         self._done.append(measurement)
-        if self._live is None and not self._quiet and not self._console.is_terminal:
+        if self._all_ceilings and not self._quiet and not self._console.is_terminal:
             name = " ".join(filter(None, measurement.key))
             value = quantity(measurement.value, measurement.unit)
             detail = measurement.reason or f"spread {percent(measurement.spread)}"
@@ -170,9 +173,22 @@ class Progress:
         if self._live is not None:
             self._live.stop()
             self._live = None
-            self._console.print(self._table())
-            for names, reason in absent_rows(self._done):
-                say(f"not measured: {names}: {reason}", indent=4, file=sys.stdout)
+            if self._all_ceilings:
+                self._console.print(self._table())
+                for names, reason in absent_rows(self._done):
+                    say(f"not measured: {names}: {reason}", indent=4, file=sys.stdout)
+        if self._folds and self._done:
+            self._folds = False
+            self._best_ceilings()
+
+    def _best_ceilings(self) -> None:
+        """Print the highest value of each benchmark; the report has all of them."""
+        from vflops.machine.ceilings.ceiling_table import best_lines
+
+        measured = sum(item.value is not None for item in self._done)
+        say(f"{measured} of {len(self._done)} ceilings measured; the highest, all in the report:")
+        for line in best_lines(self._done):
+            say(f"  {line}", indent=2)
 
     def summary(self, folder: RunFolder, findings: Findings) -> None:
         """Print the results of a run and the next step; exit with code 1 if a rule is not met."""

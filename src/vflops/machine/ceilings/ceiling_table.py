@@ -63,6 +63,25 @@ _CASES = {
 """Short names, so that a row fits into 80 columns."""
 
 
+def best_lines(measurements: Iterable[Measurement]) -> list[str]:
+    """Return a line for each benchmark with its highest value in each precision and unit."""
+    best: dict[str, dict[tuple[str | None, str], float]] = {}
+    for item in measurements:
+        if item.value is not None:
+            values = best.setdefault(item.benchmark, {})
+            key = item.precision, item.unit
+            values[key] = max(item.value, values.get(key, item.value))
+    width = max(map(len, best), default=0)
+    return [
+        f"{name:{width}}  " + ", ".join(_value(*key, value) for key, value in values.items())
+        for name, values in best.items()
+    ]
+
+
+def _value(precision: str | None, unit: str, value: float) -> str:
+    return " ".join(filter(None, (precision, units.quantity(value, unit))))
+
+
 def _cells(measurement: Measurement) -> tuple[str | Text, ...]:
     if measurement.value is None:
         return ("—", "", Text(_short(measurement.reason or ""), style="dim"), "")
