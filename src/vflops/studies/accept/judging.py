@@ -154,19 +154,20 @@ def _missing_reason(
 def repeats_of(entries: Sequence[MeasuredFigure], place: str) -> Repeats:
     """Return values of a figure at one place that are independent of each other.
 
-    If the seed affects the figure, there is one per seed, otherwise one per run: samples within a
-    run do not show how much runs differ.
+    There is one per run, the mean over its trainings: they share the state of the machine, so that
+    they do not show how much runs differ. If the seed affects the figure, runs with the same seeds
+    count as one.
     """
     by_run: list[list[Sample]] = [
         entry.by_place[place] for entry in entries if place in entry.by_place
     ]
+    values = [mean([sample.value for sample in run]) for run in by_run]
     if not entries[0].depends_on_seed:
-        values = tuple(mean([sample.value for sample in run]) for run in by_run)
-        return Repeats(values, "runs", len(by_run))
-    by_seed: dict[int | None, list[float]] = {}
-    for sample in (sample for run in by_run for sample in run):
-        by_seed.setdefault(sample.seed, []).append(sample.value)
-    return Repeats(tuple(map(mean, by_seed.values())), "seeds", len(by_run))
+        return Repeats(tuple(values), "runs", len(by_run))
+    by_seeds: dict[frozenset[int | None], list[float]] = {}
+    for run, value in zip(by_run, values, strict=True):
+        by_seeds.setdefault(frozenset(sample.seed for sample in run), []).append(value)
+    return Repeats(tuple(map(mean, by_seeds.values())), "seeds", len(by_run))
 
 
 def _judged(
