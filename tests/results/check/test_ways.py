@@ -49,8 +49,8 @@ def good(tmp_path_factory: pytest.TempPathFactory) -> GoodRun:
 
 def too_many(run: Forger) -> None:
     """More epochs than there are, up to a target that was reached."""
-    for job in range(1, REPEATS + 1):
-        run.stands(job, epochs=900)
+    for number in range(1, REPEATS + 1):
+        run.stands(number, epochs=900)
     changed("finished", reason="target")(run)
 
 
