@@ -61,4 +61,4 @@ def test_a_run_is_described_with_its_workload(
     system = SystemRecord.read(RunFolder.open(path).system_file)
     absent = [fact.name for name in UPPER for fact in system.layer(name).facts if fact.reason]
     assert absent == []
-    assert system.fact("problem domain", "target").value == 0.82
+    assert system.fact("problem domain", "target").value == 0.78

@@ -66,7 +66,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Site:
     runs = {
         name: submit(
             folder / "runs" / name,
-            Submitted(id=f"20260101T000000Z-{name}-00000{number}", quality=0.82 - number / 100),
+            Submitted(id=f"20260101T000000Z-{name}-00000{number}", quality=0.78 - number / 100),
         )
         for number, name in enumerate(names)
     }

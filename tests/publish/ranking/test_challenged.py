@@ -61,7 +61,7 @@ def test_only_answers_to_a_challenge_of_the_keeper_rank(
     runs, alice, bob = tmp_path / "runs", keys / "alice", keys / "bob"
     answering(runs / "a", issued, alice, 1)
     answering(runs / "b", issued, alice, 2)
-    answering(runs / "c", issued, alice, 3, number=2, quality=0.8)
+    answering(runs / "c", issued, alice, 3, number=2, quality=0.76)
     answering(runs / "d", issued, bob, 4, number=3)
     forged = issued.model_copy(update={"submitter": "bob@example.org"})
     answering(runs / "e", forged, bob, 5)
@@ -95,7 +95,7 @@ def test_without_keepers_answers_and_other_runs_are_in_one_list(
 ) -> None:
     runs = tmp_path / "runs"
     answering(runs / "a", issued, keys / "alice", 1)
-    submit(runs / "b", Submitted(id="20260101T000000Z-image-classification-000002", quality=0.8))
+    submit(runs / "b", Submitted(id="20260101T000000Z-image-classification-000002", quality=0.76))
     built = build([runs], tmp_path / "site")
     assert [(row.rank, row.entry.challenge) for row in built.ranking.ranked] == [
         (1, None),

@@ -8,7 +8,16 @@ from pathlib import Path
 import pytest
 
 from tests.support.forged_runs import INTERVAL_S, MODELS, POWER_W, WORK_S, Forger
-from tests.support.forgeries import Break, GoodRun, changed, good_runs, judged, later, together
+from tests.support.forgeries import (
+    Break,
+    GoodRun,
+    changed,
+    good_runs,
+    hurried,
+    judged,
+    later,
+    together,
+)
 from vflops.record.folder import RunFolder
 from vflops.record.formats.node import Clock, NodeRecord
 from vflops.record.installed_package import installed_package
@@ -151,6 +160,22 @@ def test_a_training_of_less_than_a_minute_does_not_tell_what_else_ran(
     loud, soft = disturbed
     assert loud is not None and loud.startswith("other programs used 80 % of the CPUs while job 1")
     assert soft is None
+
+
+def test_repeats_that_vary_are_reported_with_what_else_ran(good: GoodRun, tmp_path: Path) -> None:
+    run = good("one model")
+    harm = together(hurried, busy(1, 95.0, 80.0))
+    failures = judged(run, tmp_path / "varied", "practice", harm).failures
+    assert {finding.rule for finding in failures} == {"quiet", "steady"}
+    (found,) = (finding for finding in failures if finding.rule == "steady")
+    # Three repeats at one speed and one at twice the speed: √(3/4 · 1/4 · 4/3) = 0.5 of the speed,
+    # around a mean of 1.25.
+    assert found.evidence.startswith(
+        "image-classification: the FLOPS of 4 seeds have a coefficient of variation of 40.0 %; "
+        "at most 10 % is allowed; other programs used 80 % of the CPUs"
+    )
+    assert found.where and found.where.startswith("jobs/4/0/events.jsonl:")
+    assert finding(run, tmp_path / "steady", "steady", lambda run: None).verdict == "pass"
 
 
 @pytest.mark.parametrize(

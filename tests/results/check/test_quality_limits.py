@@ -185,5 +185,5 @@ def test_a_quality_above_its_limit_is_named_with_the_reason(
     handmade_run.end()
     outcome = check_evaluations(Contents(handmade_run.folder))
     assert outcome.verdict == verdict
-    words = "the top-1 accuracy is 1, but at most 0.95 can be believed: the best of 10 honest runs"
+    words = "the top-1 accuracy is 1, but at most 0.96 can be believed: the best of 56 honest runs"
     assert (words in outcome.evidence) is (verdict == "fail")

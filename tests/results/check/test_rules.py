@@ -20,6 +20,7 @@ from tests.support.forgeries import (
     first,
     gap,
     good_runs,
+    hurried,
     in_job,
     judged,
     later,
@@ -158,10 +159,10 @@ def added(folder: RunFolder) -> None:
 
 
 def recorded_as(phase: str) -> Break:
-    """Half of a training's time, recorded as that of a phase that is not work."""
+    """Half of the time of every training, recorded as that of a phase that is not work."""
 
     def change(run: Forger) -> None:
-        for line in (line for kind in PROGRESS_EVENTS for line in run.lines(kind, 1)):
+        for line in (line for kind in PROGRESS_EVENTS for line in run.lines(kind)):
             phases = line["data"]["phases"]
             phases.update({"training": phases["training"] / 2})
             phases.update({phase: phases[phase] + phases["training"]})
@@ -229,6 +230,7 @@ CASES: dict[str, dict[str, tuple[str, Break]]] = {
         "compilation": ("one model", recorded_as("compilation")),
         "evaluation-time": ("one model", recorded_as("evaluation")),
         "progress": ("one model", lambda run: run.drop(lambda line: line["kind"] != "progress")),
+        "steady": ("one model", hurried),
         "telemetry": ("one model", gap),
         "energy": ("one model", power(3 * POWER_W)),
         "powered": ("one model", later(forged_power_log)),

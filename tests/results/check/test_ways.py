@@ -49,8 +49,9 @@ def good(tmp_path_factory: pytest.TempPathFactory) -> GoodRun:
 
 def too_many(run: Forger) -> None:
     """More epochs than there are, up to a target that was reached."""
-    run.stands(1, epochs=900)
-    changed("finished", 1, reason="target")(run)
+    for number in range(1, REPEATS + 1):
+        run.stands(number, epochs=900)
+    changed("finished", reason="target")(run)
 
 
 def shorter(**train: int) -> Break:

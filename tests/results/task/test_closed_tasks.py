@@ -20,7 +20,7 @@ from vflops.workloads.contract import run_settings
 from vflops.workloads.contract.registry import suite, workload, workloads
 
 DIGESTS = {
-    ("image-classification", "tiny"): "32770edc3cf1",
+    ("image-classification", "tiny"): "4a14f633f066",
     ("image-classification", "laptop"): "58290b2ffcef",
     ("image-classification", "gpu"): "6997feb3b8f8",
     ("image-classification", "reference"): "a542d31578b4",

@@ -149,6 +149,23 @@ def test_trainings_of_one_run_do_not_show_how_much_runs_differ(tmp_path: Path) -
     assert (len(speed.values), speed.verdict, speed.more) == (2, "undecided", 1)
 
 
+@pytest.mark.parametrize(
+    ("figure_name", "basis"), [("throughput", "runs"), ("time_to_quality", "seeds")]
+)
+def test_seeds_of_one_run_are_no_repeats_of_each_other(
+    tmp_path: Path, figure_name: str, basis: str
+) -> None:
+    """Six trainings whose runs differ: two values, instead of six that agree in threes."""
+    runs = [
+        seeded(tmp_path, Dated(day, times, seed=1 + 3 * day))
+        for day, times in enumerate(((1.0, 1.001, 0.999), (1.2, 1.201, 1.199)))
+    ]
+    name = f"{IC}.{figure_name}"
+    made = only(reference(*runs, judgement=Judgement(repeats=2)), name)
+    found = figure(judge(made, under_test(*runs)), name)
+    assert (len(found.values), found.basis, found.verdict) == (2, basis, "undecided")
+
+
 def test_several_runs_have_one_value_per_run_for_a_ceiling(tmp_path: Path) -> None:
     runs = [
         seeded(tmp_path, Dated(day, memory=value, seed=day + 1))
@@ -256,7 +273,7 @@ def test_one_host_does_not_pass_as_two_nodes(tmp_path: Path) -> None:
 
 
 def test_a_run_of_two_hosts_is_not_one_node(tmp_path: Path) -> None:
-    run = on_nodes(tmp_path, 0, (1.0, 1.2))
+    run = on_nodes(tmp_path, 0, (1.0, 1.1))
     acceptance = judge(only(reference(run), THROUGHPUT), read_runs([f"n1={run.path}"]))
     assert acceptance.verdict == "incomplete"
     assert "given as node n1, but recorded the hosts node1, node2" in acceptance.runs[0].faults[0]

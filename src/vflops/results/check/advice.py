@@ -55,6 +55,8 @@ ADVICE = {
     "compilation": _RUN_AGAIN,
     "evaluation-time": "run it again with the validation data on fast storage",
     "progress": "run it again on a machine that does not stall",
+    "steady": "end other programs, or add --wait-quiet to the command, and run it again with "
+    "more repeats: --repeat 5",
     "telemetry": "run it again on an idle machine with free space in the run's folder",
     "energy": "check the sensor or the imported power log, and import it again with vflops power",
     "powered": "import the power log again with vflops power",
@@ -102,7 +104,7 @@ def advice(rule: str, run: RunRecord) -> str:
     """
     if run.on_this_machine:
         return ADVICE.get(rule, "")
-    if rule == "quiet":  # --wait-quiet waits for the machine that submits
+    if rule in ("quiet", "steady"):  # --wait-quiet waits for the machine that submits
         return f"{whole_nodes(run.settings.launch.on)}, and run it again"
     return _ON_A_SCHEDULER.get(rule, ADVICE.get(rule, ""))
 

@@ -5,7 +5,7 @@ Other processes of the machine use it, or the host of a virtual machine takes it
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from vflops.metrics.summation import sum_in_order
@@ -55,8 +55,8 @@ def check_background_load(contents: Contents) -> Outcome:
         share, part = max(trained, key=lambda pair: pair[0])
         when = f"while job {part.job} trained"
         if share > MAX_LOAD:
-            programs = contents.telemetry(part.telemetry).programs if part.telemetry else ()
-            return Outcome("fail", _load_text(share, when, programs), str(part.telemetry))
+            text = _load_text(share, when, _programs(contents, part))
+            return Outcome("fail", text, str(part.telemetry))
         shares.append((share, when))
     if not shares:
         unjudged = unjudged_load(contents) or "the load was not recorded"
@@ -107,9 +107,30 @@ def unjudged_load(contents: Contents) -> str | None:
     share, part = max(short, key=lambda pair: pair[0])
     if share <= _CERTAIN_LOAD:
         return None
-    programs = contents.telemetry(part.telemetry).programs if part.telemetry else ()
-    used = used_by_others(share, programs)
+    used = used_by_others(share, _programs(contents, part))
     return f"{used} while job {part.job} trained, too briefly for the rule quiet"
+
+
+def busiest_training(contents: Contents, jobs: Collection[int]) -> str | None:
+    """Return what other programs used during the most disturbed training of ``jobs``.
+
+    Trainings that are too short for the rule count as well. None if the load was not recorded.
+    """
+    loads = [
+        (share, part)
+        for short in (False, True)
+        for part, share in _training_loads(contents, short=short)
+        if part.job in jobs
+    ]
+    if not loads:
+        return None
+    share, part = max(loads, key=lambda pair: pair[0])
+    return f"{used_by_others(share, _programs(contents, part))} while job {part.job} trained"
+
+
+def _programs(contents: Contents, part: Part) -> Sequence[ProgramShare]:
+    """Return the busiest programs outside of the run while a part of a job was recorded."""
+    return contents.telemetry(part.telemetry).programs if part.telemetry else ()
 
 
 def _load_text(share: float, when: str, programs: Sequence[ProgramShare] = ()) -> str:

@@ -99,7 +99,8 @@ def check_score(contents: Contents) -> Outcome:
     """Fail unless ``score.json`` follows from the record, byte for byte.
 
     A run of an earlier version may keep its score, as long as each value in it is the one that this
-    version computes, except for the rounding of times and of operations per sample.
+    version computes, except for the rounding of times and of operations per sample, and for whether
+    a task is closed, which depends on the profiles of the version that scores.
     """
     path = contents.folder.score_file
     if not is_file(path):
@@ -108,7 +109,9 @@ def check_score(contents: Contents) -> Outcome:
     if read_bytes(path) == computed.encode():
         return Outcome("pass", "score.json follows from the record, byte for byte")
     version = contents.folder.record.versions.get("vflops")
-    if _is_earlier(version) and _contains(_as_before(json.loads(computed)), _read_json(path)):
+    if _is_earlier(version) and _contains(
+        _as_before(json.loads(computed)), _without_tasks(_read_json(path))
+    ):
         evidence = f"the values in score.json, by vflops {version}, follow from the record"
         return Outcome("pass", f"{evidence}; vflops score adds those of this version")
     return Outcome("fail", "the score does not follow from the record", path.name)
@@ -128,6 +131,17 @@ def _release(version: str) -> tuple[int, ...]:
 def _as_before(score: dict[str, Any]) -> dict[str, Any]:
     """Return a score without the means over ensembles, which versions before 0.3 did not have."""
     return {**score, "repeats": [repeat for repeat in score["repeats"] if not repeat["models"]]}
+
+
+def _without_tasks(score: Any) -> Any:
+    """Return a score without the fields that say whether tasks are closed."""
+    if isinstance(score, dict):
+        return {
+            key: _without_tasks(value)
+            for key, value in score.items()
+            if key not in ("task", "tasks")
+        }
+    return [_without_tasks(item) for item in score] if isinstance(score, list) else score
 
 
 def _read_json(path: Path) -> Any:

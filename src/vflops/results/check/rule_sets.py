@@ -38,6 +38,7 @@ from vflops.results.check.paper_rules import PaperRules
 from vflops.results.check.published_figures import AIPERF, HPCAI500_V2, HPCAI500_V3
 from vflops.results.check.rehearsal_rule import RULE as REHEARSAL
 from vflops.results.check.rehearsal_rule import check_rehearsal
+from vflops.results.check.repeat_rules import check_steady_repeats
 from vflops.results.check.rule import Judge, Rule
 from vflops.results.check.rule_set_names import NAMES
 from vflops.results.check.schema_rules import check_schemas
@@ -297,6 +298,15 @@ _PRACTICE = (
         "every training reported its progress",
         pace_rules.check_progress,
         _LOGS,
+    ),
+    _rule(
+        "steady",
+        "repeats with other seeds have nearly the same FLOPS",
+        check_steady_repeats,
+        _JOBS,
+        _LOGS,
+        _GRAPHS,
+        _POWER,
     ),
     _rule("telemetry", "telemetry has no gaps", energy_rules.check_gaps, _POWER),
     _rule(

@@ -27,7 +27,7 @@ class JudgedFigure(Data):
     """The promised value less the tolerance."""
     confidence: float
     basis: Basis | None
-    """What the repeats are; None without a value."""
+    """What the repeats are: runs, runs with other seeds, or nodes; None without a value."""
     values: tuple[float, ...]
     mean: float | None
     low: float | None

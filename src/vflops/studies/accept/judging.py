@@ -24,7 +24,13 @@ from vflops.studies.accept.measured_figures import (
     MeasuredFigure,
 )
 from vflops.studies.accept.reference import PromisedFigure, Reference
-from vflops.studies.accept.runs_under_test import RunUnderTest, judge_run, some_of, used_nodes
+from vflops.studies.accept.runs_under_test import (
+    MeasuredRun,
+    RunUnderTest,
+    judge_run,
+    some_of,
+    used_nodes,
+)
 from vflops.units import percent
 
 NODE_SPREAD = "node_spread"
@@ -44,13 +50,9 @@ def judge(reference: Reference, runs: Sequence[RunUnderTest]) -> Acceptance:
     """Return the verdict on ``runs``, which are repeats, or runs of several nodes."""
     records = tuple(judge_run(reference, run, runs) for run in runs)
     faults = tuple(_faults(reference, runs))
-    figures = tuple(
-        figure
-        for promised in reference.figure
-        for figure in _judge_figure(reference, promised, runs)
-    )
+    figures = judge_figures(reference, runs)
     return Acceptance(
-        verdict=_verdict(records, faults, figures),
+        verdict=overall_verdict(records, faults, figures),
         reference=reference,
         vflops=__version__,
         runs=records,
@@ -60,7 +62,16 @@ def judge(reference: Reference, runs: Sequence[RunUnderTest]) -> Acceptance:
     )
 
 
-def _verdict(
+def judge_figures(reference: Reference, runs: Sequence[MeasuredRun]) -> tuple[JudgedFigure, ...]:
+    """Return the verdict on every promised figure at every place."""
+    return tuple(
+        figure
+        for promised in reference.figure
+        for figure in _judge_figure(reference, promised, runs)
+    )
+
+
+def overall_verdict(
     runs: Sequence[JudgedRun], faults: Sequence[str], figures: Sequence[JudgedFigure]
 ) -> Verdict:
     """Return the verdict on the machine. A run that is not valid is evidence of nothing."""
@@ -85,7 +96,7 @@ def _faults(reference: Reference, runs: Sequence[RunUnderTest]) -> Iterator[str]
 
 
 def _judge_figure(
-    reference: Reference, promised: PromisedFigure, runs: Sequence[RunUnderTest]
+    reference: Reference, promised: PromisedFigure, runs: Sequence[MeasuredRun]
 ) -> Iterator[JudgedFigure]:
     """Yield the verdict on one figure at every place, and on the spread between places."""
     entries = [run.figures.get(promised.name) for run in runs]
@@ -127,7 +138,7 @@ def _promised_uncapped(reference: Reference, promised: PromisedFigure) -> str | 
 
 
 def _missing_reason(
-    promised: PromisedFigure, runs: Sequence[RunUnderTest], entries: Sequence[MeasuredFigure | None]
+    promised: PromisedFigure, runs: Sequence[MeasuredRun], entries: Sequence[MeasuredFigure | None]
 ) -> str | None:
     """Return why a figure cannot be judged; None if every run has it."""
     if not runs:
@@ -136,7 +147,7 @@ def _missing_reason(
         if entry is None:
             similar = difflib.get_close_matches(promised.name, run.figures, n=2, cutoff=0.5)
             hint = f"; similar: {', '.join(similar)}" if similar else ""
-            return f"{run.view.id} has no figure of this name{hint}"
+            return f"{run.id} has no figure of this name{hint}"
         if entry.unit != promised.base_unit:
             return (
                 f"it is measured in {entry.unit or 'no unit'}, and promised in "
@@ -147,26 +158,27 @@ def _missing_reason(
             return f"{entry.better} is better for this figure: it needs {key}"
         if not entry.by_place or entry.reasons:
             why = "; ".join(dict.fromkeys(entry.reasons)) or "the training is not complete"
-            return f"{run.view.id}: {why}"
+            return f"{run.id}: {why}"
     return None
 
 
 def repeats_of(entries: Sequence[MeasuredFigure], place: str) -> Repeats:
     """Return values of a figure at one place that are independent of each other.
 
-    If the seed affects the figure, there is one per seed, otherwise one per run: samples within a
-    run do not show how much runs differ.
+    There is one per run, the mean over its trainings: they share the state of the machine, so that
+    they do not show how much runs differ. If the seed affects the figure, runs with the same seeds
+    count as one.
     """
     by_run: list[list[Sample]] = [
         entry.by_place[place] for entry in entries if place in entry.by_place
     ]
+    values = [mean([sample.value for sample in run]) for run in by_run]
     if not entries[0].depends_on_seed:
-        values = tuple(mean([sample.value for sample in run]) for run in by_run)
-        return Repeats(values, "runs", len(by_run))
-    by_seed: dict[int | None, list[float]] = {}
-    for sample in (sample for run in by_run for sample in run):
-        by_seed.setdefault(sample.seed, []).append(sample.value)
-    return Repeats(tuple(map(mean, by_seed.values())), "seeds", len(by_run))
+        return Repeats(tuple(values), "runs", len(by_run))
+    by_seeds: dict[frozenset[int | None], list[float]] = {}
+    for run, value in zip(by_run, values, strict=True):
+        by_seeds.setdefault(frozenset(sample.seed for sample in run), []).append(value)
+    return Repeats(tuple(map(mean, by_seeds.values())), "seeds", len(by_run))
 
 
 def _judged(

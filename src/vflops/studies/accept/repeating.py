@@ -89,10 +89,16 @@ class RepeatedTask:
         earlier = existing_run(parent)
         if earlier is None or not all(path.is_file() for path in earlier.result_files):
             watch.step(f"repeat {number} of {planned}")
-            seed = self.settings.seed + number - 1
+            seed = self.settings.seed + (number - 1) * self._seeds_per_run
             settings = self.settings.model_copy(update={"seed": seed})
             earlier = run_to_end(parent, self.reference.task.workload, settings, watch)
         return judge(self.reference, [RunUnderTest(RunView.from_folder(earlier))])
+
+    @property
+    def _seeds_per_run(self) -> int:
+        """How many seeds a run uses, so that those of the next one are others."""
+        models = max(map(self.settings.models_of, self.settings.workloads), default=1)
+        return self.settings.repeat * models
 
     def _folders(self) -> list[RunFolder]:
         numbers = sorted(int(path.name) for path in self.folder.glob("[0-9]*") if path.is_dir())

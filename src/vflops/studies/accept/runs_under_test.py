@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import Protocol
 
 from vflops import __version__
 from vflops.errors import UsageError
@@ -31,12 +32,29 @@ _MAX_NAMED = 4
 """The largest number of settings, hosts or runs that a text names."""
 
 
+class MeasuredRun(Protocol):
+    """What is judged of a run: its figures."""
+
+    @property
+    def id(self) -> str:
+        """The name of the run in messages."""
+
+    @property
+    def figures(self) -> MeasuredFigures:
+        """The figures of the run."""
+
+
 @dataclass(frozen=True)
 class RunUnderTest:
     """A run of the test; ``node`` names its node if the user does."""
 
     view: RunView
     node: str | None = None
+
+    @property
+    def id(self) -> str:
+        """The id of the run."""
+        return self.view.id
 
     @cached_property
     def figures(self) -> MeasuredFigures:

@@ -80,7 +80,7 @@ def tiny() -> ImageSettings:
         resize=16,
         augment="shift",
         network=ResNetSettings(blocks=(1, 1, 1), width=8, stem="small"),
-        synthetic=SyntheticSettings(classes=4, size=16, train=1024, validation=256, target=0.82),
+        synthetic=SyntheticSettings(classes=4, size=16, train=1024, validation=256, target=0.78),
         train=TrainSettings(
             epochs=8,
             batch=32,
