@@ -40,7 +40,7 @@ FEW = settings(
 RUNTIMES = (None, "apptainer", "docker", "pyxis")
 SHOW = '#!/bin/bash\nprintf "%s\\0" "$0" "$@" "ODD=$ODD" "LOCAL=$VFLOPS_LOCAL_PATH"\n'
 
-Runner = Callable[[str], list[list[str]]]
+Runner = Callable[[str, Path], list[list[str]]]
 
 
 def expanded(text: str) -> str:
@@ -54,7 +54,9 @@ def expanded(text: str) -> str:
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Runner:
-    """Runs a script with programs that show their words; fails if ``pwn`` runs or is written."""
+    """Runs a script with programs that show their words; fails if ``pwn`` runs or is written.
+
+    What the steps of an allocation print is in files of a folder."""
     programs, folder = tmp_path_factory.mktemp("bin"), tmp_path_factory.mktemp("cwd")
     trace = programs / "executed"
     for name, text in {
@@ -67,7 +69,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Runner:
         (programs / name).write_text(text)
         (programs / name).chmod(0o755)
 
-    def start(script: str) -> list[list[str]]:
+    def start(script: str, steps: Path) -> list[list[str]]:
         environment = {"PATH": f"{programs}:/usr/bin:/bin", "HOME": HOME, "LC_ALL": "C.UTF-8"}
         environment |= {"SLURM_JOB_NODELIST": "n1", "BASH_FUNC_module%%": "() { :; }"}
         done = subprocess.run(
@@ -76,7 +78,8 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Runner:
         assert done.returncode == 0, done.stderr
         assert not trace.exists(), f"executed: {script}"
         assert not list(folder.iterdir()), f"written: {script}"
-        words = done.stdout.decode().split("\0")
+        logs = b"".join(log.read_bytes() for log in steps.glob("*.log"))
+        words = (done.stdout + logs).decode().split("\0")
         starts = [at for at, word in enumerate(words) if word.startswith(str(programs))]
         ends = [*starts[1:], len(words)]
         return [words[at:end] for at, end in zip(starts, ends, strict=True)]
@@ -110,16 +113,23 @@ def hostile_site(value: str, line: str, image: str, runtime: str | None) -> Site
 @example("docker", "job%j-100%", "%", "`pwn`", "'")
 @example("pyxis", "`pwn`", "\n#SBATCH --wrap=pwn\n", "`pwn`", "'")
 def test_values_reach_slurm_and_the_agent_unchanged(
-    run: Runner, runtime: str | None, name: str, value: str, line: str, image: str
+    run: Runner,
+    tmp_path_factory: pytest.TempPathFactory,
+    runtime: str | None,
+    name: str,
+    value: str,
+    line: str,
+    image: str,
 ) -> None:
-    folder = Path("/runs") / name
+    folder = tmp_path_factory.mktemp("runs") / name
+    folder.mkdir()
     wanted = request(folder, hostile_site(value, line, image, runtime))
     for script in (
         job_script(wanted, folder, 7),
         allocation_script(wanted, folder, [Step(7, 0, 1, 4)]),
     ):
         check_directives(script, folder, line, image)
-        (words,) = run(script)
+        (words,) = run(script, folder / "job.steps")
         program, *_ = (at for at, word in enumerate(words) if word == "vflops.launch.agent")
         assert words[program - 2 : program] == ["-P", "-m"]
         assert words[program + 1 : program + 3] == [str(folder), "7"]

@@ -71,7 +71,7 @@ def stopped_runs(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Command:
         started: list[Settings] = []
 
         def create(
-            parent: Path, workload: str, settings: Settings, challenge: object = None
+            parent: Path, workload: str, settings: Settings, *_: object, **__: object
         ) -> Any:
             started.append(settings)
             raise _Begins("the run would begin")

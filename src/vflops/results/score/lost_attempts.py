@@ -7,9 +7,9 @@ from contextlib import suppress
 from vflops.errors import FolderError
 from vflops.record.formats.job_events import JobLost
 from vflops.record.readout.contents import Contents
-from vflops.results.many_trainings import MANY
 from vflops.units import count
 
+_MOST_LISTED = 16
 LOST = ("lost", "job", "node", "reason", "costs")
 """The columns of ``lost_rows``."""
 
@@ -17,7 +17,7 @@ LOST = ("lost", "job", "node", "reason", "costs")
 def lost_rows(contents: Contents) -> list[tuple[str, ...]]:
     """Return a row for each lost attempt; if there are many, for the first ones."""
     rows: list[tuple[str, ...]] = []
-    for event in contents.history.events("job-lost")[:MANY]:
+    for event in contents.history.events("job-lost")[:_MOST_LISTED]:
         with suppress(FolderError):  # `vflops check` reports an invalid event
             lost = event.payload(JobLost)
             nodes = ", ".join(lost.suspects) or lost.where or "—"
@@ -30,5 +30,5 @@ def lost_rows(contents: Contents) -> list[tuple[str, ...]]:
 def lost_line(contents: Contents) -> str:
     """Return how many attempts were lost, and how many are listed; empty if none was."""
     number = len(contents.history.events("job-lost"))
-    listed = f"; the first {MANY} are listed" if number > MANY else ""
+    listed = f"; the first {_MOST_LISTED} are listed" if number > _MOST_LISTED else ""
     return f"{count(number, 'attempt')} at jobs were lost{listed}" if number else ""
