@@ -17,10 +17,9 @@ from vflops.errors import RunFailed, UsageError
 from vflops.launch.agent_report import AgentReport, Outcome
 from vflops.launch.job_script import Request, step_log, steps_folder
 from vflops.launch.launcher import Ending, How
-from vflops.launch.scheduler import EndedBy, JobStatus, Unreachable
+from vflops.launch.scheduler import EndedBy, JobStatus, SchedulerUnavailable, Unreachable
 from vflops.launch.slurm import node_silence, outage, slurm_launcher
 from vflops.launch.slurm import submissions as records_of_submissions
-from vflops.launch.slurm.outage import SchedulerUnavailable
 from vflops.launch.slurm.slurm_launcher import SlurmLauncher
 from vflops.launch.slurm.slurm_scheduler import _ENDED_BY
 from vflops.launch.slurm.submissions import Intent, read_intents, read_submission
