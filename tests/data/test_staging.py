@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import shutil
@@ -28,7 +29,7 @@ from vflops.data.images.image_writer import ImageWriter
 from vflops.data.images.packed_images import PackedImages
 from vflops.data.local_copy import LocalCopy, Missing
 from vflops.data.packed_index import INDEX, hash_file
-from vflops.data.present_samples import Mask
+from vflops.data.present_samples import Mask, PresentSamples
 from vflops.data.staging import (
     needed_samples,
     read_staged,
@@ -39,6 +40,7 @@ from vflops.data.staging import (
 )
 from vflops.errors import FolderError
 from vflops.launch.local.local_launcher import LocalLauncher
+from vflops.record.files import atomic
 from vflops.record.folder import RunFolder
 from vflops.record.formats.job import DataFacts, Goal, JobRecord
 from vflops.record.formats.job_events import Staged
@@ -516,6 +518,25 @@ def test_a_disk_that_is_too_small_for_more_samples_keeps_what_it_has(
     assert actual.where == "shared"
     assert actual.reason is not None and "0 B free" in actual.reason
     assert node.stage(needed=BAGS[0]).bytes == 0  # another job may be reading it
+
+
+def test_a_disk_without_room_for_the_list_of_intact_samples_is_not_an_error(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A shard was touched, and which of its samples are intact cannot be recorded."""
+    node.stage(needed=BAGS[0])
+    os.utime(node.copy / "train-00000.bin")
+
+    def full(self: PresentSamples, path: Path) -> None:
+        raise atomic.cannot_write(path, OSError(errno.ENOSPC, "No space left on device"))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(PresentSamples, "write", full)
+        actual = node.stage(needed=BAGS[0])
+    assert actual.where == "shared"
+    assert actual.reason is not None and "No space left on device" in actual.reason
+    again = node.stage(needed=BAGS[0])
+    assert (again.where, again.bytes) == ("local", 0)
 
 
 def test_a_partial_copy_can_be_verified_and_is_no_data_of_a_new_run(

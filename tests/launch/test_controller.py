@@ -26,8 +26,8 @@ from tests.support.ensemble_runs import SMALL, processes_of, wait_for
 from tests.support.paths import ROOT
 from vflops.config.launch import LaunchSettings
 from vflops.config.profiles import tiny
-from vflops.errors import Interrupted, RunFailed
-from vflops.launch import agent, controller
+from vflops.errors import DiskFull, Interrupted, RunFailed
+from vflops.launch import agent, controller, factory
 from vflops.launch.agent_report import AgentReport
 from vflops.launch.controller import Controller, JobProgress
 from vflops.launch.job_history import attempt_histories
@@ -38,6 +38,9 @@ from vflops.record.files.lock import is_locked
 from vflops.record.folder import RunFolder
 from vflops.record.formats.job import DataFacts, Goal, JobRecord, SampleUnit
 from vflops.record.formats.job_events import JobBegun, JobGivenUp, JobLost
+from vflops.run import jobs as run_jobs
+from vflops.run import pipeline
+from vflops.run.observer import RunObserver
 
 
 class FakeLauncher(Launcher):
@@ -343,6 +346,41 @@ def test_a_job_that_reports_an_error_makes_no_node_suspect(
         ]
         run_controller(folder, launcher, script, attempts=1)
         assert [loss.suspects for loss in lost_of(folder)] == [suspects]
+
+
+class FullDiskLauncher(FakeLauncher):
+    """Jobs of which every attempt ends as a rank reports a failure."""
+
+    disk_full = True
+
+    def start(self, jobs: Mapping[int, int]) -> Collection[int]:
+        for job in jobs:
+            self.attempt(job, "failed")
+            hint = "free some space there"
+            failure = RankFailure(0, "error", "no space", hint, disk_full=self.disk_full)
+            failure.write(self.folder.logged_attempts(job)[-1])
+        return list(jobs)
+
+
+@pytest.mark.parametrize("disk_full", [True, False])
+def test_jobs_that_a_full_disk_ended_say_how_to_resume(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, disk_full: bool
+) -> None:
+    folder, records = run_of(tmp_path, jobs=2)
+    launcher = FullDiskLauncher(folder)
+    launcher.disk_full = disk_full
+    monkeypatch.setattr(factory, "launcher", lambda folder, wave: launcher)
+    monkeypatch.setattr(run_jobs, "ops_per_sample", lambda folder, record: 1)
+    monkeypatch.setattr(controller, "_LONGEST_PAUSE_S", 0.0)
+    with (
+        pytest.raises(RunFailed, match=r"no model of .* finished: .*no space") as ended,
+        pipeline._interruptible(folder),
+        folder.start_attempt(job=0) as events,
+    ):
+        run_jobs.run_side_by_side(folder, events, records, RunObserver())
+    assert isinstance(ended.value, DiskFull) == disk_full
+    resume = f"free some space there; then resume it: vflops resume {folder.path}"
+    assert (ended.value.hint == resume) == disk_full
 
 
 @pytest.mark.parametrize(

@@ -89,6 +89,10 @@ def test_bytes_read_staged_and_kept() -> None:
     judged = 50 + 10 + 200  # the test set, outside of the bag, predictions
     assert needs.read_bytes == 4 * 100 * (5000 + 1000 + judged)
     assert needs.staged_node_bytes == 125_000  # once a node, two models or not
+    staged = dict(estimate_rows(needs))["staged"]
+    assert staged == "at most 125 kB on the local storage of a node"  # bags need only a part
+    unknown = estimate(plan(FOUR, 4, 1), replace(training(), data_bytes=None))
+    assert dict(estimate_rows(unknown))["staged"].startswith("not known")
     assert needs.prediction_bytes == 4 * 200 * (4 * 4 + 8 + 8)
     alone = estimate(plan(FOUR, 1, 1), training(out_of_bag=None))
     assert (alone.prediction_bytes, alone.read_bytes) == (0, 100 * 6050)

@@ -239,10 +239,17 @@ class LocalCopy:
                 raise ValueError("its size is wrong")
             if recorded.stamp != stamp:
                 present = needed.intact(path, first, present)
-                PresentSamples.of(stamp, present).write(present_file(path))
+                self._write_intact(path, PresentSamples.of(stamp, present))
         except (OSError, FolderError, ValueError):  # absent or damaged
             return MissingSamples(shard, first, nothing, wanted, new=True)
         return MissingSamples(shard, first, present, wanted & ~present, new=False)
+
+    def _write_intact(self, path: Path, intact: PresentSamples) -> None:
+        """Record the samples of a changed shard that are intact, or leave the copy as it is."""
+        try:
+            intact.write(present_file(path))
+        except (RunFailed, UsageError) as error:
+            raise NotStagedError(str(error)) from error
 
     def _has_index(self) -> bool:
         try:

@@ -62,6 +62,8 @@ class JobProgress:
     ops_per_sample: int | None = None
     reason: str | None = None
     """Why the last attempt died."""
+    full_disk_hint: str | None = None
+    """What to do about the full disk that ended the last attempt; None if another cause did."""
     losses: int = 0
     """How many attempts died while this controller watched; restarts that are excused not."""
     max_attempts: int = 1
@@ -369,6 +371,7 @@ class Controller:
         progress.losses += not excused
         cause = self._cause(progress)
         progress.reason = _reason(progress, cause, ending)
+        progress.full_disk_hint = cause.hint if cause is not None and cause.disk_full else None
         lost = JobLost(
             job=job,
             reason=progress.reason,

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from vflops.errors import UsageError
+from vflops.errors import RunFailed, UsageError
 from vflops.launch.job_script import Request
 
 _SHORTEST_S, _LONGEST_S = 1.0, 30.0
@@ -18,6 +18,15 @@ _SHORTEST_S, _LONGEST_S = 1.0, 30.0
 State = Literal["waiting", "running", "ended"]
 EndedBy = Literal["completion", "failure", "time limit", "preemption", "cancellation", "memory"]
 """How a job ended; ``cancellation`` includes that of a job that could no longer start."""
+
+
+class SchedulerUnavailable(RunFailed):
+    """The scheduler did not answer; the same request may succeed later."""
+
+    def __init__(self, message: str, *, may_have_succeeded: bool, hint: str | None = None) -> None:
+        super().__init__(message, hint=hint or "check that the scheduler is up, then try again")
+        self.may_have_succeeded = may_have_succeeded
+        """Whether the request may have been received; False if there was no connection."""
 
 
 @dataclass(frozen=True)
@@ -86,7 +95,11 @@ class Scheduler(ABC):
         """
         before = {job: self._statuses.get(job) for job in ids}
         if ids:
-            self._statuses.update(self._query(ids))
+            try:
+                self._statuses.update(self._query(ids))
+            except SchedulerUnavailable as error:
+                unknown = JobStatus("waiting", (), error.message)
+                self._statuses.update({job: before[job] or unknown for job in ids})
         now = {job: self._statuses[job] for job in ids}
         self.interval_s = _SHORTEST_S if now != before else min(1.5 * self.interval_s, _LONGEST_S)
         return now

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from vflops.config.settings import Settings
 from vflops.config.training import WorkloadSettings
-from vflops.errors import RunFailed, UsageError
+from vflops.errors import DiskFull, RunFailed, UsageError
 from vflops.extensions import import_object
 from vflops.metrics.quality import bounds_fault
 from vflops.record.files import atomic
@@ -336,10 +336,11 @@ def run_side_by_side(
     _record_all_hashes(folder, events, ended)
     if not ended:
         reasons = {progress.reason for progress in progress_list}
-        raise RunFailed(
-            f"no model of {records[0].workload} finished: {'; '.join(map(str, reasons))}",
-            hint=_log_hint(folder, records[0].job),
-        )
+        message = f"no model of {records[0].workload} finished: {'; '.join(map(str, reasons))}"
+        full = [progress.full_disk_hint for progress in progress_list if progress.full_disk_hint]
+        if full:
+            raise DiskFull(message, hint=full[0])
+        raise RunFailed(message, hint=_log_hint(folder, records[0].job))
 
 
 def _log_hint(folder: RunFolder, job: int) -> str:

@@ -166,7 +166,7 @@ class Estimate(Data):
     read_bytes: int | None
     """Bytes read by all models in total."""
     staged_node_bytes: int | None
-    """Bytes on a node's local storage, independent of the number of models there."""
+    """Maximum bytes on a node's local storage: the models of an ensemble may need only a part."""
     checkpoint_bytes: int | None
     """Maximum size on disk for all models, without buffers such as those of batch norm."""
     audit_bytes: int | None = None
@@ -352,6 +352,7 @@ def estimate_rows(needs: Estimate) -> list[list[str]]:
         long = needs.time_s >= _HOURS_FROM_S
         spent = f"{needs.time_s / 3600:,.1f} h" if long else seconds(needs.time_s)
         time = f"{'at best ' * needs.time_is_least}{spent}, by {time}"
+    most = "" if needs.staged_node_bytes is None else "at most "
     waves = f" in {needs.waves} waves: no claim of weak scaling" if needs.waves > 1 else ""
     return [
         [
@@ -364,7 +365,7 @@ def estimate_rows(needs: Estimate) -> list[list[str]]:
         ["", f"{integer(needs.ops_evaluation)} of evaluations"],
         ["samples", f"{integer(needs.samples)} trained on"],
         ["read", f"{size(needs.epoch_bytes)} per epoch, {size(needs.read_bytes)} in total"],
-        ["staged", f"{size(needs.staged_node_bytes)} on the local storage of a node"],
+        ["staged", f"{most}{size(needs.staged_node_bytes)} on the local storage of a node"],
         [
             "disk",
             f"{size(needs.checkpoint_bytes)} of checkpoints at most{_kept(needs)}, "

@@ -47,6 +47,7 @@ def verdicts(
     results: dict[int, NodeResult],
     links: Links | None = None,
     backend: Backend = "gloo",
+    **scheduled: Any,
 ) -> list[Finding]:
     """Return the problems of nodes a, b and c."""
     facts = Facts(
@@ -57,6 +58,7 @@ def verdicts(
         links=links or [],
         faults={},
         backend=backend,
+        **scheduled,
     )
     return [finding for finding in judge(facts) if finding.verdict != "ok"]
 
@@ -141,6 +143,25 @@ def test_a_node_without_the_gpus_that_others_have_fails() -> None:
     healthy = health(gpus=(Gpu(name="H200"),))
     (finding,) = verdicts({0: healthy, 2: healthy}, {})
     assert (finding.node, finding.what, finding.verdict) == ("b", "gpu", "fail")
+
+
+def test_gpus_that_the_scheduler_does_not_list_fail_unless_they_are_not_wanted() -> None:
+    """A run would train on the CPUs of such a node, without a word."""
+    owner = health(gpus=(Gpu(name="H200"),) * 8)
+    owners = dict.fromkeys(range(3), owner)
+    found = verdicts(owners, {}, listed={"a": 0, "b": 0})  # SLURM has another name for c
+    assert [(finding.node, finding.verdict) for finding in found] == [
+        ("a", "fail"),
+        ("b", "fail"),
+        ("c", "fail"),
+    ]
+    assert found[0].value.startswith("sees 8 GPUs, and the scheduler lists none")
+    assert "gres.conf" in str(found[0].cure) and "train.device=cpu" in str(found[0].cure)
+    assert not verdicts(owners, {})
+    assert not verdicts(owners, {}, gpus=4, listed=dict.fromkeys("abc", 8))
+    assert not verdicts({}, {}, listed=dict.fromkeys("abc", 0))
+    (other,) = verdicts(owners, {}, gpus=4, listed={"a": 8, "b": 8, "c": 6})
+    assert (other.node, other.value) == ("c", "sees 8 of the 4 GPUs that the scheduler gives")
 
 
 def link(*nodes: int, time_s: float = 1.0, fault: str | None = None) -> tuple[LinkTask, Result]:

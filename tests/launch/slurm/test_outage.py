@@ -10,11 +10,14 @@ import pytest
 
 from vflops.errors import RunFailed
 from vflops.launch import attempt
-from vflops.launch.slurm import commands, outage
-from vflops.launch.slurm.outage import Outage, SchedulerUnavailable
+from vflops.launch.scheduler import JobStatus, SchedulerUnavailable
+from vflops.launch.slurm import commands, outage, slurm_nodes
+from vflops.launch.slurm.outage import Outage
+from vflops.launch.slurm.slurm_scheduler import SlurmScheduler
 
 LOST = "scancel: error: Unable to contact slurm controller (connect failure)"
 LATE = "scancel: error: Kill job error on job id 7: Socket timed out on send/recv operation"
+HUNG = SchedulerUnavailable("scancel did not answer within 30 s", may_have_succeeded=True)
 
 
 class Time:
@@ -50,9 +53,14 @@ def test_pauses_grow_to_a_limit_and_end_with_the_outage(
 
 
 class Scancel:
-    """A command that fails with these messages, one after the other, and then succeeds."""
+    """A command that fails with these messages, one after the other, and then succeeds.
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, *messages: str) -> None:
+    Instead of a message, there may be the error of a command that does not end.
+    """
+
+    def __init__(
+        self, monkeypatch: pytest.MonkeyPatch, *messages: str | SchedulerUnavailable
+    ) -> None:
         self.messages, self.calls = list(messages), 0
         monkeypatch.setattr(commands, "run_command", self)
 
@@ -61,12 +69,14 @@ class Scancel:
     ) -> subprocess.CompletedProcess[str]:
         self.calls += 1
         message = self.messages.pop(0) if self.messages else ""
+        if isinstance(message, SchedulerUnavailable):
+            raise message
         return subprocess.CompletedProcess(command, bool(message), "", message)
 
 
-@pytest.mark.parametrize("message", [LOST, LATE, "scancel did not answer within 30 s"])
+@pytest.mark.parametrize("message", [LOST, LATE, HUNG])
 def test_a_cancellation_waits_for_a_controller_that_does_not_answer(
-    message: str, time: Time, monkeypatch: pytest.MonkeyPatch
+    message: str | SchedulerUnavailable, time: Time, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     scancel = Scancel(monkeypatch, message, message)
     commands.scancel("7")
@@ -84,6 +94,9 @@ def test_a_signal_that_may_have_arrived_is_not_repeated_while_checkpoints_are_wr
     Scancel(monkeypatch, LOST, LATE, LOST)
     commands.scancel("--signal=TERM", "7")
     assert time.pauses_s == [2.0, attempt._PATIENCE_S, 4.5]
+    Scancel(monkeypatch, HUNG)
+    commands.scancel("--signal=TERM", "7")
+    assert time.pauses_s[3:] == [attempt._PATIENCE_S]
 
 
 def test_other_failures_of_a_cancellation_are_not_waited_for(
@@ -95,3 +108,34 @@ def test_other_failures_of_a_cancellation_are_not_waited_for(
     Scancel(monkeypatch, "scancel: error: Kill job error on job id 7: Invalid job id specified")
     commands.scancel("7")
     assert not time.pauses_s
+
+
+def test_a_command_that_does_not_end_says_so_by_its_type_and_not_by_its_text() -> None:
+    with pytest.raises(SchedulerUnavailable, match=r"sleep did not answer within 0\.1 s") as late:
+        commands.run_command(["sleep", "9"], 0.1)
+    assert late.value.may_have_succeeded
+    assert commands.complaint(late.value.message) is None
+    assert commands.listing(["echo", "a\nb"]) == ["a", "b"]
+    assert commands.listing(["false"]) == []
+
+
+def test_jobs_keep_their_status_while_squeue_does_not_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    scheduler, running = SlurmScheduler(), JobStatus("running", ("n1",), None)
+    monkeypatch.setattr(scheduler, "_query", lambda ids: {"7": running})
+    scheduler.look(["7"])
+
+    def late(ids: Sequence[str]) -> dict[str, JobStatus]:
+        raise SchedulerUnavailable("squeue did not answer within 60 s", may_have_succeeded=True)
+
+    monkeypatch.setattr(scheduler, "_query", late)
+    seen = scheduler.look(["7", "8"])
+    assert seen["7"] == running
+    assert (seen["8"].state, seen["8"].reason) == ("waiting", "squeue did not answer within 60 s")
+
+
+def test_the_nodes_that_slurm_does_not_reach_are_not_known_while_sinfo_does_not_end(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    Scancel(monkeypatch, HUNG, HUNG)
+    assert slurm_nodes.unreachable_nodes(["n1"]) == {}
+    assert slurm_nodes.node_addresses(None) == []

@@ -91,9 +91,10 @@ def preflight(
 def _size(
     on: str, site: SiteSettings, number: int, gpus: int | None
 ) -> tuple[RankShare, dict[str, int]]:
-    """Return what a run with so many nodes gets of each, and the GPUs that each node has.
+    """Return what a run with so many nodes gets of each, and the GPUs listed for each node.
 
-    ``gpus`` is how many of them the user wants to check; None for all.
+    ``gpus`` is how many of them the user wants to check: None for all, and 0 if a run will not use
+    them, in which case none are listed.
     """
     if launcher_class(on).is_this_machine:
         return RankShare(), {}
@@ -104,7 +105,7 @@ def _size(
     sized = shape(nodes, asked, cluster=True).nodes
     whole = site.exclusive or launcher_class(on).nodes_reserved()
     owned = {node.name: node.resources.gpus for node in nodes if node.resources is not None}
-    return node_share(sized, launch, whole=whole), owned
+    return node_share(sized, launch, whole=whole), {} if gpus == 0 else owned
 
 
 class Gatherer:

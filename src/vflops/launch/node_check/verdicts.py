@@ -23,7 +23,10 @@ _CLOCK_S = 0.1
 _WRONG_CLOCK_S = 10.0
 _SLOW = 1 / 3
 """A speed below this share of the median is slow."""
-
+_NO_GRES = (
+    "ask the administrator to add them to Gres in slurm.conf and gres.conf; to train on CPUs, check"
+    " with --gpus 0 and run with --set train.device=cpu"
+)
 
 Problem = tuple[Verdict, str]
 """A verdict, and what to do."""
@@ -45,7 +48,8 @@ class Facts:
     gpus: int = 0
     """The number of GPUs that the scheduler gives to the check of each node."""
     listed: Mapping[str, int] = field(default_factory=dict)
-    """The number of GPUs that the scheduler lists for each node, by name."""
+    """The number of GPUs that the scheduler lists for each node, by name; empty if GPUs are not
+    wanted, or without a scheduler."""
 
 
 def judge(facts: Facts) -> Iterator[Finding]:
@@ -155,7 +159,11 @@ def _gpus(facts: Facts) -> Iterator[Finding]:
         for number, gpu in enumerate(health.gpus):
             yield _gpu(name, number, gpu)
         # Where SLURM does not confine jobs to their GPUs, a node sees all that it has.
-        if facts.gpus and seen not in (facts.gpus, facts.listed.get(name)):
+        unlisted = seen not in (facts.gpus, facts.listed.get(name))
+        if unlisted and facts.listed and not facts.gpus:
+            value = f"sees {seen} GPUs, and the scheduler lists none: a run would train on CPUs"
+            yield _finding(name, "gpu", value, ("fail", _NO_GRES))
+        elif unlisted and facts.gpus:
             reason = "" if seen else f": {health.no_gpus}"
             value = f"sees {seen} of the {facts.gpus} GPUs that the scheduler gives{reason}"
             cure = "compare nvidia-smi on that node with its Gres (scontrol show node)"

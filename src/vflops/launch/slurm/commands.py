@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from typing import Literal
 
 from vflops.errors import RunFailed, UsageError
-from vflops.launch.scheduler import last_line
-from vflops.launch.slurm.outage import CANCEL_LIMIT_S, Outage, SchedulerUnavailable, patiently
+from vflops.launch.scheduler import SchedulerUnavailable, last_line
+from vflops.launch.slurm.outage import CANCEL_LIMIT_S, Outage, patiently
 
 Complaint = Literal["no contact", "no answer", "no cluster", "no job", "account", "partition"]
 """``no contact``: slurmctld is not running; ``no answer``: the request may or may not have been
@@ -19,12 +19,10 @@ processed; ``no cluster``: this machine is not in one; ``no job``: the job has e
 NO_SLURM_HINT = "this machine is not a login node of a SLURM cluster, or SLURM_CONF is not set"
 UNUSABLE_STATE = r"^(down|drain|error|fail)|\*$"
 """Matches the states of nodes, as sinfo prints them, on which nothing should be started."""
-_NO_ANSWER = "did not answer within"
 _COMPLAINTS: dict[str, Complaint] = {
     "contact slurm controller": "no contact",
     "timed out": "no answer",
     "Unknown error": "no answer",
-    _NO_ANSWER: "no answer",
     "establish a configuration source": "no cluster",
     "Invalid job id": "no job",
     "Invalid account": "account",
@@ -52,19 +50,31 @@ def step_error(output: bytes) -> str | None:
 def run_command(
     command: Sequence[str], timeout_s: float = _TIMEOUT_S
 ) -> subprocess.CompletedProcess[str]:
-    """Run one of SLURM's commands; if it cannot run or takes too long, the exit code says so."""
+    """Run one of SLURM's commands; if it cannot run, the exit code says so.
+
+    Raise SchedulerUnavailable if it does not end in time.
+    """
     try:
         return subprocess.run(
             command, capture_output=True, text=True, timeout=timeout_s, check=False
         )
-    except subprocess.TimeoutExpired:
-        message = f"{command[0]} {_NO_ANSWER} {timeout_s:g} s"
-        return subprocess.CompletedProcess(command, 1, "", message)
+    except subprocess.TimeoutExpired as error:
+        message = f"{command[0]} did not answer within {timeout_s:g} s"
+        raise SchedulerUnavailable(message, may_have_succeeded=True) from error
     except FileNotFoundError:
         return subprocess.CompletedProcess(command, 127, "", f"{command[0]} is not installed here")
     except OSError as error:
         message = f"{command[0]} cannot be started: {error.strerror or error}"
         return subprocess.CompletedProcess(command, 126, "", message)
+
+
+def listing(command: Sequence[str]) -> list[str]:
+    """Return the lines that a command prints; none if it fails or does not end in time."""
+    try:
+        done = run_command(command)
+    except SchedulerUnavailable:
+        return []
+    return done.stdout.splitlines() if done.returncode == 0 else []
 
 
 def query(command: Sequence[str]) -> subprocess.CompletedProcess[str]:
@@ -118,5 +128,5 @@ def command_failed(command: str, output: str) -> RunFailed | UsageError:
 
 def partition_hint() -> str:
     """Return a hint that lists the partitions."""
-    names = sorted(set(run_command(["sinfo", "--noheader", "-o", "%R"]).stdout.split()))
+    names = sorted(set(listing(["sinfo", "--noheader", "-o", "%R"])))
     return f"set partition in site.toml to one of: {', '.join(names)} (sinfo lists them)"

@@ -13,8 +13,9 @@ from time import monotonic
 from vflops.record.folder import RunFolder
 from vflops.record.formats.node import node_records, telemetry_file
 
-SILENT_S = 30.0
-"""The shortest such time; longer than NFS hides that a file has grown."""
+SILENT_S = 90.0
+"""The shortest such time. Telemetry is not synced: an NFS client writes pages 30 to 35 s after they
+were changed, and another client caches the old size for a while."""
 _MISSED_SAMPLES = 3
 """The same in samples of the telemetry, which may be rare."""
 

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from vflops.errors import RunFailed
+from vflops.launch.scheduler import SchedulerUnavailable
 from vflops.text import printable
 
 LIMIT_S = 600.0
@@ -17,15 +18,6 @@ CANCEL_LIMIT_S = 120.0
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 2.0, 30.0
 
 _Answer = TypeVar("_Answer")
-
-
-class SchedulerUnavailable(RunFailed):
-    """The scheduler did not answer; the same request may succeed later."""
-
-    def __init__(self, message: str, *, may_have_succeeded: bool, hint: str | None = None) -> None:
-        super().__init__(message, hint=hint or "check that the scheduler is up, then try again")
-        self.may_have_succeeded = may_have_succeeded
-        """Whether the request may have been received; False if there was no connection."""
 
 
 class Outage:

@@ -13,9 +13,9 @@ from pathlib import Path
 
 from vflops.errors import RunFailed, UsageError
 from vflops.launch.job_script import Request
-from vflops.launch.scheduler import JobStatus
+from vflops.launch.scheduler import JobStatus, SchedulerUnavailable
 from vflops.launch.slurm.commands import query, raise_if_unavailable, run_command, scancel
-from vflops.launch.slurm.outage import CANCEL_LIMIT_S, Outage, SchedulerUnavailable, patiently
+from vflops.launch.slurm.outage import CANCEL_LIMIT_S, Outage, patiently
 from vflops.launch.slurm.sbatch_script import step_name
 from vflops.launch.slurm.slurm_nodes import (
     Allocation,

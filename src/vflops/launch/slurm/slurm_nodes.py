@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from vflops.errors import UsageError
 from vflops.launch.scheduler import Unreachable
-from vflops.launch.slurm.commands import command_failed, query, run_command
+from vflops.launch.slurm.commands import command_failed, listing, query
 
 _UNUSABLE = ("down", "drain", "error", "fail", "future", "inval", "unk")
 """Prefixes of the states in which a node is never allocated, however long a job waits."""
@@ -72,9 +72,8 @@ def list_nodes(partition: str | None) -> list[SlurmNode]:
 def unreachable_nodes(names: Collection[str]) -> dict[str, Unreachable]:
     """Return those of the nodes that are down, or that SLURM did not reach the last time."""
     command = ["sinfo", "--noheader", "--Node", f"--nodes={','.join(names)}", "--format=%N|%T|%E"]
-    done = run_command(command)
     found = {}
-    for line in done.stdout.splitlines() if done.returncode == 0 else ():
+    for line in listing(command):
         name, state, reason = line.strip().split("|", 2)
         if state.startswith(_LOST):
             found[name] = Unreachable(f"{name} is {state.rstrip('*')}: {reason}", is_down=True)
@@ -87,8 +86,8 @@ def unreachable_nodes(names: Collection[str]) -> dict[str, Unreachable]:
 def node_addresses(partition: str | None) -> list[str]:
     """Return the addresses of some nodes of a partition, or of all; none if SLURM says none."""
     command = ["sinfo", "--noheader", "--Node", "--format=%o"]
-    done = run_command([*command, *([f"--partition={partition}"] if partition else [])])
-    addresses = list(dict.fromkeys(done.stdout.split())) if done.returncode == 0 else []
+    lines = listing([*command, *([f"--partition={partition}"] if partition else [])])
+    addresses = list(dict.fromkeys(line.strip() for line in lines))
     return addresses[:: -(-len(addresses) // _MAX_ADDRESSES) or 1]
 
 

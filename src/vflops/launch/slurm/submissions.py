@@ -15,8 +15,8 @@ from typing import ClassVar
 from vflops.errors import FolderError, UsageError
 from vflops.interruption import SIGNALS, unlimited
 from vflops.launch.job_script import Request, Step, step_logs
-from vflops.launch.scheduler import Scheduler
-from vflops.launch.slurm.outage import Outage, SchedulerUnavailable, patiently
+from vflops.launch.scheduler import Scheduler, SchedulerUnavailable
+from vflops.launch.slurm.outage import Outage, patiently
 from vflops.record.files import atomic
 from vflops.record.files.document import Document
 from vflops.record.folder import RunFolder

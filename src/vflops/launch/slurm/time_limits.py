@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from vflops.launch.site import SiteSettings
-from vflops.launch.slurm.commands import run_command
+from vflops.launch.slurm.commands import listing
 
 
 def time_limit_s(site: SiteSettings) -> float | None:
@@ -40,9 +40,9 @@ def default_limit_s(partition: str | None) -> float | None:
 
     A job may be for several partitions, separated by commas: then the shortest limit counts.
     """
-    done = run_command(["sinfo", "--noheader", "--format=%P|%L|%l"])
+    lines = listing(["sinfo", "--noheader", "--format=%P|%L|%l"])
     limits, named = [], partition.split(",") if partition else []
-    for line in done.stdout.splitlines() if done.returncode == 0 else ():
+    for line in lines:
         name, default, longest = line.strip().split("|")
         if name.rstrip("*") in named or (not named and name.endswith("*")):
             limits.append(_listed_s(longest if default == "n/a" else default))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import threading
 import traceback
 from contextlib import suppress
@@ -25,6 +26,12 @@ _AGREE_EVERY = 8
 """Steps between two calls of ``agree``, each of which sends a message."""
 _TIMEOUT = timedelta(minutes=10)
 _ABORT_S = 2.0
+_GLOO_CONNECTION = re.compile(r"\[[^\s\]]*\bgloo/transport/[^\s\]]+:\d+\] ")
+"""Matches the place in gloo's source that an error of a connection begins with. Failed assertions
+there, such as messages of different sizes, have words before the path."""
+_OURS = ("torch.", "vflops.")
+_EXCHANGES = ("torch.distributed.", "vflops.train.communication.")
+"""Modules in which a connection is one to another rank."""
 
 
 def backend_of(device: torch.device) -> str:
@@ -62,17 +69,24 @@ def abort_groups() -> None:
 def is_lost_peer(error: Exception) -> bool:
     """Whether an error only says that another rank is gone.
 
-    Gloo raises RuntimeError, as much else does: what counts is that torch.distributed raised it, or
-    the engine of backward passes, in which ranks average their gradients.
+    Gloo raises RuntimeError, as much else does, and in a backward pass no frame of Python shows
+    where it comes from: what counts is that the message names the source of gloo's connections. A
+    wrong argument of a collective is refused elsewhere.
     """
-    if isinstance(error, dist.DistError | ConnectionError):
+    if isinstance(error, dist.DistError):
         return True
+    if isinstance(error, ConnectionError):
+        return _raiser(error).startswith(_EXCHANGES)
     if type(error) is not RuntimeError or not dist.is_initialized():
         return False
+    return _GLOO_CONNECTION.search(str(error)) is not None
+
+
+def _raiser(error: Exception) -> str:
+    """Return the innermost module of torch or vflops that an error passed through."""
     frames = traceback.walk_tb(error.__traceback__)
     modules = [str(frame.f_globals.get("__name__")) for frame, _ in frames]
-    raiser = [name for name in modules if name != "torch._ops"][-1]
-    return raiser == "torch.autograd.graph" or raiser.startswith("torch.distributed.")
+    return next((name for name in reversed(modules) if name.startswith(_OURS)), "")
 
 
 class ConnectedRanks(RankGroup):
