@@ -18,10 +18,17 @@ from vflops.launch.agent_report import AgentReport, Outcome
 from vflops.launch.job_script import Request, step_log, steps_folder
 from vflops.launch.launcher import Ending, How
 from vflops.launch.scheduler import EndedBy, JobStatus, Unreachable
-from vflops.launch.slurm import node_silence, outage, slurm_launcher
+from vflops.launch.slurm import (
+    node_silence,
+    outage,
+    slurm_launcher,
+    slurm_resources,
+    time_limits,
+)
 from vflops.launch.slurm import submissions as records_of_submissions
 from vflops.launch.slurm.outage import SchedulerUnavailable
 from vflops.launch.slurm.slurm_launcher import SlurmLauncher
+from vflops.launch.slurm.slurm_nodes import SlurmNode
 from vflops.launch.slurm.slurm_scheduler import _ENDED_BY
 from vflops.launch.slurm.submissions import Intent, read_intents, read_submission
 from vflops.launch.waiting import refresh_listing
@@ -69,8 +76,49 @@ class Queue:
         self.stopped = list(ids)
 
 
-def jobs_of(parent: Path, start: Start, queue: Queue, jobs: int = 4) -> SlurmLauncher:
-    settings = tiny().model_copy(update={"launch": LaunchSettings(on="slurm", start=start)})
+class Nodes:
+    """The partition, as SLURM lists it, and the queries for its nodes and its time limit."""
+
+    def __init__(self) -> None:
+        self.gpus = {"n1": 0, "n2": 0, "n3": 0, "n4": 0}
+        self.down: set[str] = set()
+        self.queries: list[str] = []
+
+    def listed(self, partition: str | None) -> list[SlurmNode]:
+        self.queries.append("nodes")
+        return [
+            SlurmNode(
+                name=name,
+                cpus=96,
+                memory_mb=1_000_000,
+                resources=f"gpu:h100:{gpus}" if gpus else "(null)",
+                state="down" if name in self.down else "idle",
+                reason="none",
+                in_default=True,
+            )
+            for name, gpus in self.gpus.items()
+        ]
+
+    def limit_s(self, partition: str | None) -> float | None:
+        self.queries.append("limit")
+        return None
+
+
+@pytest.fixture(autouse=True)
+def nodes(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Nodes:
+    found = Nodes()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setattr(slurm_resources, "list_nodes", found.listed)
+    monkeypatch.setattr(time_limits, "default_limit_s", found.limit_s)
+    return found
+
+
+def jobs_of(
+    parent: Path, start: Start, queue: Queue, jobs: int = 4, **launch: int
+) -> SlurmLauncher:
+    chosen = LaunchSettings.model_validate({"on": "slurm", "start": start, **launch})
+    settings = tiny().model_copy(update={"launch": chosen})
     folder = RunFolder.create(parent, "image-classification", settings)
     for job in range(1, jobs + 1):
         folder.job_file(job).parent.mkdir(parents=True)
@@ -78,7 +126,7 @@ def jobs_of(parent: Path, start: Start, queue: Queue, jobs: int = 4) -> SlurmLau
 
 
 def _record(job: int) -> JobRecord:
-    settings = {"train": {"device": "cpu"}}
+    settings = {"train": {"device": "auto"}}
     return cast(JobRecord, SimpleNamespace(job=job, ranks=1, settings=settings))
 
 
@@ -87,9 +135,7 @@ def jobs_again(folder: RunFolder, queue: Queue, jobs: int = 4) -> SlurmLauncher:
     records = [_record(job) for job in range(1, jobs + 1)]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(slurm_launcher, "scheduler_of_run", lambda folder, jobs: queue)
-        jobs_of_queue = type("OfQueue", (SlurmLauncher,), {"_nodes_for_ranks": lambda self: ()})
-        found: SlurmLauncher = jobs_of_queue(folder, records)
-        return found
+        return SlurmLauncher(folder, records)
 
 
 def report(job: int, message: str, outcome: Outcome = "failed") -> str:
@@ -536,3 +582,66 @@ def test_lost_nodes_are_looked_for_every_ten_seconds_and_not_blamed_for_later_jo
     assert len(asked) == 3
     now_s += 10
     assert [*jobs.active_jobs()] == [1]
+
+
+GPUS = "#SBATCH --gres=gpu:h100:1\n"
+
+
+def first_try(parent: Path, start: Start, queue: Queue, nodes: Nodes) -> SlurmLauncher:
+    """Start two jobs on GPU nodes, which then end."""
+    nodes.gpus = {"n1": 8, "n2": 8, "n3": 2, "n4": 0}
+    jobs = jobs_of(parent, start, queue, jobs=2, nodes=2)
+    assert jobs.start({1: 3, 2: 3})
+    jobs.active_jobs()
+    queue.status = JobStatus("ended", (), "NODE_FAIL")
+    jobs.active_jobs()
+    return jobs
+
+
+@pytest.mark.parametrize("start", ["together", "apart"])
+@pytest.mark.parametrize("down", [{"n1"}, {"n1", "n2", "n3"}, {"n1", "n2", "n3", "n4"}])
+@pytest.mark.parametrize("attached", [False, True])
+def test_a_retry_asks_for_the_same_whatever_nodes_are_down(
+    tmp_path: Path, nodes: Nodes, start: Start, down: set[str], attached: bool
+) -> None:
+    queue = Queue()
+    jobs = first_try(tmp_path, start, queue, nodes)
+    first = queue.requests[0]
+    nodes.down, nodes.queries = down, []
+    if attached:
+        jobs = jobs_again(folder_of(jobs), queue, jobs=2)
+    assert [*jobs.start({1: 2})] == [1]
+    again = queue.requests[-1]
+    assert GPUS in first.script.read_text() and GPUS in again.script.read_text()
+    assert (again.cores_per_task, again.gpus_per_task, again.gpu_type) == (12, 1, "h100")
+    assert again.memory_mb_per_task == first.memory_mb_per_task == 118_750
+    assert "nodes" not in nodes.queries
+
+
+@pytest.mark.parametrize("down", [{"n1"}, {"n1", "n2"}, {"n1", "n2", "n3"}])
+def test_nodes_that_go_down_between_the_validation_and_the_first_submission_are_waited_for(
+    tmp_path: Path, nodes: Nodes, down: set[str]
+) -> None:
+    """Neither the nodes with two GPUs nor those without are asked for the work of the others."""
+    nodes.gpus, nodes.down = {"n1": 8, "n2": 8, "n3": 2, "n4": 0}, down
+    queue = Queue()
+    jobs_of(tmp_path, "together", queue, jobs=2, nodes=2, ranks_per_node=8).start({1: 3, 2: 3})
+    assert "#SBATCH --gres=gpu:h100:8\n" in queue.requests[0].script.read_text()
+
+
+def test_a_run_whose_nodes_are_gone_for_good_does_not_train_on_something_else(
+    tmp_path: Path, nodes: Nodes
+) -> None:
+    nodes.gpus = {"n3": 2, "n4": 0}
+    jobs = jobs_of(tmp_path, "together", Queue(), jobs=1, ranks_per_node=8)
+    with pytest.raises(UsageError, match="no node of the default partition has room for 8 ranks"):
+        jobs.start({1: 3})
+
+
+def test_slurm_is_asked_once_for_a_start_of_many_separate_jobs(
+    tmp_path: Path, nodes: Nodes
+) -> None:
+    queue = Queue()
+    jobs_of(tmp_path, "apart", queue, jobs=20).start(dict.fromkeys(range(1, 21), 3))
+    assert len(queue.requests) == 20
+    assert sorted(nodes.queries) == ["limit", "nodes"]

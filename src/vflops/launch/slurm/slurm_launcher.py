@@ -29,7 +29,7 @@ from vflops.launch.slurm.slurm_nodes import (
     node_addresses,
     nodes_to_check,
 )
-from vflops.launch.slurm.slurm_resources import nodes_for_ranks
+from vflops.launch.slurm.slurm_resources import nodes_for_ranks, nodes_with_room
 from vflops.launch.slurm.slurm_scheduler import SlurmScheduler, require_slurm
 from vflops.launch.slurm.submissions import Submissions
 from vflops.launch.slurm.time_limits import time_limit_s
@@ -174,8 +174,9 @@ class SlurmLauncher(Launcher):
         """
         site.copy_to_run(self._folder.path)
         if not self.gang:
+            limit_s = time_limit_s(self._site)
             for job in jobs:
-                self._start_alone(job)
+                self._start_alone(job, limit_s)
         elif self.active_jobs() and not all(self._lost_nodes_of(job) for job in jobs):
             return ()
         else:
@@ -188,25 +189,30 @@ class SlurmLauncher(Launcher):
         nodes = max(step.first_node + step.nodes for step in steps)
         number = 1 + len(list(self._folder.path.glob("allocation-*.sh")))
         stem, folder = f"allocation-{number}", self._folder.path
-        request = self._request(stem, folder, nodes, self._layout.slots)
+        limit_s = time_limit_s(self._site)
+        request = self._request(stem, folder, nodes, self._layout.slots, limit_s)
         script = partial(allocation_script, run=self._run, steps=steps)
         self._submissions.submit(steps, request, script)
 
-    def _start_alone(self, job: int) -> None:
+    def _start_alone(self, job: int, limit_s: float | None) -> None:
         nodes, ranks = self._layout.nodes, self._layout.ranks_per_node
         folder, number = self._folder.job_file(job).parent, self._submissions.next_attempt(job)
-        request = self._request(f"job-{job}", folder, nodes, ranks, number)
+        request = self._request(f"job-{job}", folder, nodes, ranks, limit_s, number)
         script = partial(job_script, run=self._run, job=job)
         self._submissions.submit([Step(job, 0, nodes, ranks)], request, script)
 
-    def _request(self, stem: str, folder: Path, nodes: int, tasks: int, number: int = 1) -> Request:
+    def _request(
+        self,
+        stem: str,
+        folder: Path,
+        nodes: int,
+        tasks: int,
+        limit_s: float | None,
+        number: int = 1,
+    ) -> Request:
         """Return the request for a script; ``number`` counts its submissions."""
-        run, layout = self._folder.record.id.rpartition("-")[2], self._layout
-        # A rank gets the same on all nodes that have room for its node's ranks.
-        whole = self._site.exclusive or self._scheduler.allocation is not None
-        used = layout.ranks_per_node if whole and not self.gang else layout.slots
-        roomy = [node for node in self._nodes_for_ranks() if node.slots >= used]
-        share = rank_share(roomy, used, self._settings, whole=whole)
+        run = self._folder.record.id.rpartition("-")[2]
+        share = self._submissions.share or self._first_share()
         rehearse = self._settings.rehearse  # one task has all that the ranks of a node share
         return Request(
             name=f"vflops-{run}-{stem}" + (f"-{number}" if number > 1 else ""),
@@ -220,14 +226,22 @@ class SlurmLauncher(Launcher):
             output=folder / f"{stem}.log",
             site=self._site,
             exclude=tuple(nodes_that_lost_jobs(self._folder)),
-            limit_s=time_limit_s(self._site),
+            limit_s=limit_s,
             checks_folder=True,
             measures=bool(self._folder.record.settings.micro.benchmarks) and not rehearse,
             overlap=rehearse,
         )
 
-    def _nodes_for_ranks(self) -> Sequence[Node]:
-        return nodes_for_ranks(self._settings, self._device, self._scheduler.allocation)
+    def _first_share(self) -> RankShare:
+        """Return what each rank gets: the same on all nodes that have room for its node's ranks.
+
+        Retries reuse it, whatever nodes are up by then.
+        """
+        allocation, layout = self._scheduler.allocation, self._layout
+        whole = self._site.exclusive or allocation is not None
+        used = layout.ranks_per_node if whole and not self.gang else layout.slots
+        roomy = nodes_with_room(self._settings, self._site, self._device, allocation, used)
+        return rank_share(roomy, used, self._settings, whole=whole)
 
     def active_jobs(self) -> Collection[int]:
         """Return the jobs that had not ended when the scheduler was last queried."""
