@@ -23,6 +23,7 @@ from vflops.launch.slurm import (
     outage,
     slurm_launcher,
     slurm_resources,
+    step_ends,
     time_limits,
 )
 from vflops.launch.slurm import submissions as records_of_submissions
@@ -30,6 +31,7 @@ from vflops.launch.slurm.outage import SchedulerUnavailable
 from vflops.launch.slurm.slurm_launcher import SlurmLauncher
 from vflops.launch.slurm.slurm_nodes import SlurmNode
 from vflops.launch.slurm.slurm_scheduler import _ENDED_BY
+from vflops.launch.slurm.step_ends import StepEnd
 from vflops.launch.slurm.submissions import Intent, read_intents, read_submission
 from vflops.launch.waiting import refresh_listing
 from vflops.record.folder import RunFolder
@@ -41,7 +43,7 @@ Start = Literal["together", "apart"]
 
 
 class Queue:
-    """A scheduler of four nodes that reports the status that a test sets."""
+    """A scheduler of four nodes that reports the status that a test sets, for all or for one."""
 
     name = label = "slurm"
     interval_s = 0.0
@@ -55,6 +57,7 @@ class Queue:
         self.requests: list[Request] = []
         self.status = JobStatus("running", ("n1", "n2", "n3", "n4"), None)
         self.stopped: list[str] = []
+        self.statuses: dict[str, JobStatus] = {}
 
     def find(self, name: str, intent: Path) -> str | None:
         names = [request.name for request in self.requests]
@@ -70,7 +73,7 @@ class Queue:
         pass
 
     def look(self, ids: Sequence[str]) -> dict[str, JobStatus]:
-        return dict.fromkeys(ids, self.status)
+        return {job: self.statuses.get(job, self.status) for job in ids}
 
     def stop(self, ids: Sequence[str]) -> None:
         self.stopped = list(ids)
@@ -645,3 +648,88 @@ def test_slurm_is_asked_once_for_a_start_of_many_separate_jobs(
     jobs_of(tmp_path, "apart", queue, jobs=20).start(dict.fromkeys(range(1, 21), 3))
     assert len(queue.requests) == 20
     assert sorted(nodes.queries) == ["limit", "nodes"]
+
+
+class FakeClock:
+    now_s = 1000.0
+
+    def monotonic(self) -> float:
+        return self.now_s
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> FakeClock:
+    found = FakeClock()
+    for module in (time, node_silence, step_ends):
+        monkeypatch.setattr(module, "monotonic", found.monotonic)
+    return found
+
+
+def give_up(folder: RunFolder, job: int, script: str = "allocation-1.sh", code: int = 7) -> None:
+    """Write what the script of an allocation writes."""
+    path = steps_folder(folder.path / script)
+    path.mkdir(exist_ok=True)
+    StepEnd(job=job, code=code).write(path / f"{job}{step_ends.SUFFIX}")
+
+
+def test_a_job_that_its_allocation_gives_up_restarts_while_the_others_train(
+    tmp_path: Path, clock: FakeClock
+) -> None:
+    queue = Queue()
+    jobs = jobs_of(tmp_path, "together", queue)
+    jobs.start(dict.fromkeys((1, 2, 3, 4), 3))
+    assert [*jobs.active_jobs()] == [1, 2, 3, 4]
+    give_up(folder_of(jobs), 2)
+    assert [*jobs.active_jobs()] == [1, 2, 3, 4]  # the allocation may be ending
+    clock.now_s += 3
+    assert [*jobs.active_jobs()] == [1, 3, 4]
+    ending = jobs.ending(2)
+    assert (ending.how, ending.reason) == ("fault", "its step ended with exit code 7")
+    assert [*ending.suspects] == ["n2"]
+    assert [*jobs.start({2: 1})] == [2]
+    assert [*jobs.active_jobs()] == [1, 2, 3, 4]
+    queue.statuses["1"] = JobStatus("ended", (), "TIMEOUT", ended_by="time limit")
+    clock.now_s += 10
+    assert [*jobs.active_jobs()] == [2]
+    assert [*jobs.start({1: 3, 3: 3, 4: 3})] == [1, 3, 4]  # without waiting for job 2
+    scripts = [request.script.name for request in queue.requests]
+    assert scripts == [f"allocation-{number}.sh" for number in (1, 2, 3)]
+    again = jobs_again(folder_of(jobs), queue)
+    clock.now_s += 10
+    assert [*again.active_jobs()] == [1, 2, 3, 4]
+
+
+@pytest.mark.parametrize(
+    "status",
+    [
+        JobStatus("running", ("n1", "n2"), "COMPLETING"),  # it ends, or SLURM requeues it
+        JobStatus("waiting", (), "PENDING: BeginTime", restarts=1),
+    ],
+)
+def test_a_step_that_ends_with_its_allocation_waits_for_what_slurm_says(
+    tmp_path: Path, clock: FakeClock, status: JobStatus
+) -> None:
+    queue = Queue()
+    jobs = jobs_of(tmp_path, "together", queue, jobs=2)
+    jobs.start({1: 3, 2: 3})
+    jobs.active_jobs()
+    give_up(folder_of(jobs), 2, code=1)
+    queue.status = status
+    for _ in range(60):
+        clock.now_s += 1
+        assert [*jobs.active_jobs()] == [1, 2]
+
+
+def test_jobs_that_are_stopped_before_a_limit_share_the_next_allocation(
+    tmp_path: Path, clock: FakeClock
+) -> None:
+    jobs = jobs_of(tmp_path, "together", Queue(), jobs=2)
+    jobs.start({1: 3, 2: 3})
+    jobs.active_jobs()
+    write_steps(folder_of(jobs).path / "allocation-1.sh", 2, report(2, "its end", "limit"))
+    give_up(folder_of(jobs), 2, code=1)
+    for _ in range(30):
+        assert [*jobs.active_jobs()] == [1, 2]
+        clock.now_s += 10
+    assert [*jobs.active_jobs()] == [1]  # someone has warned this step alone
+    assert jobs.ending(2).how == "limit"

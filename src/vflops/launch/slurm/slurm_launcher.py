@@ -31,6 +31,7 @@ from vflops.launch.slurm.slurm_nodes import (
 )
 from vflops.launch.slurm.slurm_resources import nodes_for_ranks, nodes_with_room
 from vflops.launch.slurm.slurm_scheduler import SlurmScheduler, require_slurm
+from vflops.launch.slurm.step_ends import StepEnd, StepEnds
 from vflops.launch.slurm.submissions import Submissions
 from vflops.launch.slurm.time_limits import time_limit_s
 from vflops.launch.waiting import refresh_listing
@@ -55,6 +56,11 @@ With ``_LATE_S`` and the time that the nodes look for the folder it is less than
 """
 _LONGEST_S = 10.0
 """The longest time between two queries of jobs, and the time between two queries of nodes."""
+_SETTLE_S = 3.0
+"""How long an allocation may run on after a step of it has ended, if it ends for the same reason;
+jobs that die within this time restart together."""
+_LIMIT_S = 300.0
+"""The same after a step that ended because of the time limit, of which SLURM warns all steps."""
 _NOT_THE_NODE: tuple[EndedBy, ...] = ("cancellation", "memory", "preemption", "time limit")
 """Ends of a job for which its node is not to blame."""
 
@@ -63,7 +69,7 @@ class SlurmLauncher(Launcher):
     """SLURM's queue, or the allocation that the command runs in.
 
     Jobs that start together are steps of one allocation, whose script itself retries a step that
-    dies; jobs that have not finished when it ends get another allocation.
+    dies; jobs that it gives up, or that have not finished when it ends, get another allocation.
     """
 
     name = "slurm"
@@ -160,6 +166,8 @@ class SlurmLauncher(Launcher):
         self._lost_nodes: dict[tuple[str, str], str] = {}
         self._nodes_asked_s = float("-inf")
         self._silence = NodeSilence(folder)
+        self._step_ends = StepEnds()
+        self._ended_steps: dict[tuple[int, str], tuple[StepEnd, float]] = {}
         self._restarts: dict[tuple[int, str], int] = {}
 
     @property
@@ -168,16 +176,16 @@ class SlurmLauncher(Launcher):
         return self._scheduler.label
 
     def start(self, jobs: Mapping[int, int]) -> Collection[int]:
-        """Submit the jobs: all in one allocation, once the previous one has ended, or each alone.
+        """Submit the jobs: all in one allocation, once none of them is active, or each alone.
 
-        The run keeps a copy of ``site.toml``.
+        Other jobs may still train in other allocations. The run keeps a copy of ``site.toml``.
         """
         site.copy_to_run(self._folder.path)
         if not self.gang:
             limit_s = time_limit_s(self._site)
             for job in jobs:
                 self._start_alone(job, limit_s)
-        elif self.active_jobs() and not all(self._lost_nodes_of(job) for job in jobs):
+        elif not jobs.keys().isdisjoint(self.active_jobs()):
             return ()
         else:
             self._start_together(jobs)
@@ -245,26 +253,63 @@ class SlurmLauncher(Launcher):
 
     def active_jobs(self) -> Collection[int]:
         """Return the jobs that had not ended when the scheduler was last queried."""
+        self._find_ended_steps()
         if self._is_query_due():
             self._statuses = self._scheduler.look(self._submissions.ids)
             self._looked_s = time.monotonic()
         self._find_lost_nodes()
-        statuses = {job: self._status(job) for job in self._submitted}
-        return [
-            job
-            for job, status in statuses.items()
-            if (status is None or status.state != "ended") and not self._lost_nodes_of(job)
-        ]
+        return [job for job in self._submitted if self._is_active(job)]
+
+    def _is_active(self, job: int) -> bool:
+        status = self._status(job)
+        ended = status is not None and status.state == "ended"
+        return not (ended or self._lost_nodes_of(job) or self._given_up_by_script(job))
 
     def _is_query_due(self) -> bool:
-        since_s = time.monotonic() - self._looked_s
+        now_s = time.monotonic()
+        since_s = now_s - self._looked_s
         if since_s >= min(self._scheduler.interval_s, _LONGEST_S):
+            return True
+        if any(self._looked_s < due_s <= now_s for _, due_s in self._ended_steps.values()):
             return True
         return since_s >= _AWAITED_S and any(
             not self._submissions.log(record).exists()
-            for record in self._submitted.values()
-            if record.script
+            for job, record in self._submitted.items()
+            if record.script and self._has_started(job)
         )
+
+    def _has_started(self, job: int) -> bool:
+        status = self._status(job)
+        return status is not None and status.state != "waiting"
+
+    def _find_ended_steps(self) -> None:
+        """Read which steps the scripts have given up, and when each may count as ended."""
+        scripts = {record.script for record in self._submitted.values()} if self.gang else set()
+        ends = {script: self._step_ends.of(self._folder.path / script) for script in scripts}
+        before, self._ended_steps = self._ended_steps, {}
+        for job, record in self._submitted.items():
+            if job not in ends.get(record.script, {}):
+                continue
+            end, seen_s = ends[record.script][job]
+            key = job, record.id
+            if key in before:
+                self._ended_steps[key] = before[key]
+                continue
+            self._nodes_asked_s = float("-inf")  # its node may be down
+            report = self._agent_report(job)
+            limited = report is not None and report.outcome == "limit"
+            self._ended_steps[key] = end, seen_s + (_LIMIT_S if limited else _SETTLE_S)
+
+    def _given_up_by_script(self, job: int) -> StepEnd | None:
+        """Return the end of the job's last step if the allocation still runs for other jobs.
+
+        An allocation that has just ended, or was requeued, does not run at the next query.
+        """
+        record, status = self._submitted.get(job), self._status(job)
+        if record is None or status is None or status.state != "running" or status.reason:
+            return None
+        end, due_s = self._ended_steps.get((job, record.id), (None, 0.0))
+        return end if self._looked_s >= due_s else None
 
     def _find_lost_nodes(self) -> None:
         """Ask which nodes of running jobs are down: SLURM does not end their allocation.
@@ -317,6 +362,9 @@ class SlurmLauncher(Launcher):
         status, report = self._status(job), self._agent_report(job)
         reason = f"{self.label}: {status.reason}" if status and status.reason else ""
         error = self._step_error(job) if report is None else None
+        end = self._given_up_by_script(job)
+        if end is not None and report is None and error is None:
+            error = f"its step ended with exit code {end.code}"
         text = "; ".join(filter(None, (reason, error))) or None
         return Ending(self._how(job, status, report), text, report, self._suspects(job, report))
 
