@@ -542,6 +542,12 @@ def test_an_error_of_srun_is_that_of_the_jobs_own_newest_step(tmp_path: Path) ->
         ("preemption", "stopped", "requeue"),
         ("failure", "failed", "fault"),
         ("failure", "elsewhere", "elsewhere"),
+        ("time limit", "killed", "fault"),  # the limit came later
+        ("time limit", "hung", "fault"),
+        ("time limit", "failed", "fault"),
+        ("time limit", "stopped", "limit"),
+        ("preemption", "killed", "requeue"),
+        ("cancellation", "killed", "cancelled"),
     ],
 )
 def test_how_a_job_ended(
@@ -733,3 +739,64 @@ def test_jobs_that_are_stopped_before_a_limit_share_the_next_allocation(
         clock.now_s += 10
     assert [*jobs.active_jobs()] == [1]  # someone has warned this step alone
     assert jobs.ending(2).how == "limit"
+
+
+def test_a_step_without_a_report_is_not_judged_by_that_of_an_earlier_step(tmp_path: Path) -> None:
+    queue = Queue()
+    jobs = jobs_of(tmp_path, "together", queue, jobs=2)
+    jobs.start({1: 3, 2: 3})
+    jobs.active_jobs()
+    script = folder_of(jobs).path / "allocation-1.sh"
+    write_steps(script, 1, report(1, "its end", "killed"), "")
+    write_steps(script, 2, "", report(2, "its end", "killed"))
+    assert jobs.ending(1).report  # the second step may be a retry that has just begun
+    queue.status = JobStatus("ended", (), "TIMEOUT", ended_by="time limit")
+    jobs.active_jobs()
+    assert [jobs.ending(job).how for job in (1, 2)] == ["limit", "fault"]
+
+
+@pytest.mark.parametrize("start", ["together", "apart"])
+def test_a_requeue_is_free_once_also_for_the_next_controller(tmp_path: Path, start: Start) -> None:
+    queue = Queue()
+    jobs = jobs_of(tmp_path, start, queue, jobs=2)
+    jobs.start({1: 3, 2: 3})
+    queue.status = JobStatus("running", ("n3", "n4"), None, restarts=1)
+    jobs.active_jobs()
+    assert jobs.ending(1) == Ending("requeue")  # nobody knows which nodes it had
+    jobs = jobs_again(folder_of(jobs), queue, jobs=2)
+    jobs.active_jobs()
+    assert [jobs.ending(job).how for job in (1, 2)] == ["fault", "requeue"]
+    queue.status = JobStatus("ended", ("n3", "n4"), "FAILED", restarts=2, ended_by="failure")
+    jobs.active_jobs()
+    assert [jobs.ending(1).how, jobs.ending(1).how] == ["requeue", "fault"]
+
+
+@pytest.mark.parametrize(
+    ("status", "asked"),
+    [
+        (JobStatus("waiting", (), "PENDING: Priority"), [1000, 1010, 1020]),
+        (JobStatus("running", ("n1",), None), [1000, 1005, 1010, 1015, 1020]),
+    ],
+)
+def test_slurm_is_asked_for_queued_jobs_every_ten_seconds(
+    tmp_path: Path,
+    clock: FakeClock,
+    monkeypatch: pytest.MonkeyPatch,
+    status: JobStatus,
+    asked: list[float],
+) -> None:
+    queue, times = Queue(), list[float]()
+    queue.interval_s, queue.status = 30.0, status
+    jobs = jobs_of(tmp_path, "apart", queue, jobs=2)
+    jobs.start({1: 3, 2: 3})
+    look = queue.look
+
+    def noted(ids: Sequence[str]) -> dict[str, JobStatus]:
+        times.append(clock.now_s)
+        return look(ids)
+
+    monkeypatch.setattr(queue, "look", noted)
+    for _ in range(21):
+        jobs.active_jobs()
+        clock.now_s += 1
+    assert times == asked

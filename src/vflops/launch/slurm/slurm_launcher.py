@@ -168,7 +168,6 @@ class SlurmLauncher(Launcher):
         self._silence = NodeSilence(folder)
         self._step_ends = StepEnds()
         self._ended_steps: dict[tuple[int, str], tuple[StepEnd, float]] = {}
-        self._restarts: dict[tuple[int, str], int] = {}
 
     @property
     def label(self) -> str:
@@ -366,7 +365,10 @@ class SlurmLauncher(Launcher):
         if end is not None and report is None and error is None:
             error = f"its step ended with exit code {end.code}"
         text = "; ".join(filter(None, (reason, error))) or None
-        return Ending(self._how(job, status, report), text, report, self._suspects(job, report))
+        how = self._how(job, status, report)
+        # A job that was requeued has other nodes by now.
+        suspects = () if how == "requeue" else self._suspects(job, report)
+        return Ending(how, text, report, suspects)
 
     def _how(self, job: int, status: JobStatus | None, report: AgentReport | None) -> How:
         """Return how the attempt ended; an agent that was stopped may not say why."""
@@ -375,12 +377,15 @@ class SlurmLauncher(Launcher):
             return "elsewhere"
         if record is None or status is None:
             return "fault"
-        requeued = status.restarts > self._restarts.get((job, record.id), 0)
-        self._restarts[job, record.id] = status.restarts
-        if requeued or status.ended_by == "preemption":
+        if status.restarts > record.restarts:
+            self._submissions.record_restarts(job, status.restarts)
+            return "requeue"
+        if status.ended_by == "preemption":
             return "requeue"
         if status.ended_by == "cancellation":
             return "cancelled"
+        if outcome in ("failed", "killed", "hung"):  # the time limit came later
+            return "fault"
         return "limit" if outcome == "limit" or status.ended_by == "time limit" else "fault"
 
     def stop(self) -> None:
@@ -448,8 +453,14 @@ class SlurmLauncher(Launcher):
         return next(filter(None, map(step_error, reversed(steps or [script]))), None)
 
     def _agent_report(self, job: int) -> AgentReport | None:
-        """Return the last report of the job's agents."""
-        return last_report(b"\n".join(self._submissions.outputs(job)), job)
+        """Return the last report of the job's agents: those of its last step if that has ended.
+
+        Otherwise the last step may be a retry, and an earlier one the attempt that died.
+        """
+        outputs, status = self._submissions.outputs(job), self._status(job)
+        if (status is not None and status.state == "ended") or self._given_up_by_script(job):
+            outputs = [*outputs[:1], *outputs[1:][-1:]]
+        return last_report(b"\n".join(outputs), job)
 
     def _status(self, job: int) -> JobStatus | None:
         record = self._submitted.get(job)

@@ -48,6 +48,8 @@ class Submitted(Document):
     """The number of bytes that earlier submissions wrote to the output."""
     share: RankShare | None = None
     """What each rank was given, which retries ask for again; None in earlier runs."""
+    restarts: int = 0
+    """How often SLURM had requeued the script when an attempt last ended by that."""
 
 
 class Intent(Document):
@@ -181,6 +183,11 @@ class Submissions:
             if unavailable is not None:
                 outage.wait(unavailable)
         outage.over()
+
+    def record_restarts(self, job: int, restarts: int) -> None:
+        """Record how often the job's script has been requeued, for later controllers, too."""
+        self.newest[job] = self.newest[job].model_copy(update={"restarts": restarts})
+        self.newest[job].write(_file(self._folder, job))
 
     def next_attempt(self, job: int) -> int:
         """Return the number of the job's next submission, from 1."""
