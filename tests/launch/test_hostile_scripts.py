@@ -8,13 +8,14 @@ import subprocess
 from collections.abc import Callable
 from itertools import takewhile
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 from hypothesis import HealthCheck, Phase, example, given, settings
 from hypothesis import strategies as st
 
 from vflops.errors import UsageError
-from vflops.launch.job_script import Request, Step
+from vflops.launch.job_script import Request, Step, steps_folder
 from vflops.launch.site import SiteSettings
 from vflops.launch.slurm.sbatch_script import allocation_script, job_script
 
@@ -54,9 +55,7 @@ def expanded(text: str) -> str:
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Runner:
-    """Runs a script with programs that show their words; fails if ``pwn`` runs or is written.
-
-    What the steps of an allocation print is in files of a folder."""
+    """Runs a script with programs that show their words; fails if ``pwn`` runs or is written."""
     programs, folder = tmp_path_factory.mktemp("bin"), tmp_path_factory.mktemp("cwd")
     trace = programs / "executed"
     for name, text in {
@@ -69,7 +68,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Runner:
         (programs / name).write_text(text)
         (programs / name).chmod(0o755)
 
-    def start(script: str, steps: Path) -> list[list[str]]:
+    def start(script: str, run: Path) -> list[list[str]]:
         environment = {"PATH": f"{programs}:/usr/bin:/bin", "HOME": HOME, "LC_ALL": "C.UTF-8"}
         environment |= {"SLURM_JOB_NODELIST": "n1", "BASH_FUNC_module%%": "() { :; }"}
         done = subprocess.run(
@@ -78,8 +77,8 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Runner:
         assert done.returncode == 0, done.stderr
         assert not trace.exists(), f"executed: {script}"
         assert not list(folder.iterdir()), f"written: {script}"
-        logs = b"".join(log.read_bytes() for log in steps.glob("*.log"))
-        words = (done.stdout + logs).decode().split("\0")
+        steps = [path.read_bytes() for path in steps_folder(run / "job.sh").glob("*.log")]
+        words = b"".join([done.stdout, *steps]).decode().split("\0")
         starts = [at for at, word in enumerate(words) if word.startswith(str(programs))]
         ends = [*starts[1:], len(words)]
         return [words[at:end] for at, end in zip(starts, ends, strict=True)]
@@ -113,23 +112,24 @@ def hostile_site(value: str, line: str, image: str, runtime: str | None) -> Site
 @example("docker", "job%j-100%", "%", "`pwn`", "'")
 @example("pyxis", "`pwn`", "\n#SBATCH --wrap=pwn\n", "`pwn`", "'")
 def test_values_reach_slurm_and_the_agent_unchanged(
-    run: Runner,
-    tmp_path_factory: pytest.TempPathFactory,
-    runtime: str | None,
-    name: str,
-    value: str,
-    line: str,
-    image: str,
+    run: Runner, runtime: str | None, name: str, value: str, line: str, image: str
 ) -> None:
-    folder = tmp_path_factory.mktemp("runs") / name
-    folder.mkdir()
-    wanted = request(folder, hostile_site(value, line, image, runtime))
+    with TemporaryDirectory() as parent:
+        folder = Path(parent) / name
+        folder.mkdir()
+        check_values(run, runtime, folder, hostile_site(value, line, image, runtime))
+
+
+def check_values(run: Runner, runtime: str | None, folder: Path, site: SiteSettings) -> None:
+    """Run the scripts of a job, and compare what the agent gets with the values of the site."""
+    wanted, line, image = request(folder, site), str(site.account), str(site.partition)
+    value = site.environment["ODD"]
     for script in (
         job_script(wanted, folder, 7),
         allocation_script(wanted, folder, [Step(7, 0, 1, 4)]),
     ):
         check_directives(script, folder, line, image)
-        (words,) = run(script, folder / "job.steps")
+        (words,) = run(script, folder)
         program, *_ = (at for at, word in enumerate(words) if word == "vflops.launch.agent")
         assert words[program - 2 : program] == ["-P", "-m"]
         assert words[program + 1 : program + 3] == [str(folder), "7"]

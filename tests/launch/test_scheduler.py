@@ -9,6 +9,7 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -39,6 +40,7 @@ from vflops.launch.slurm.slurm_nodes import (
     unreachable_nodes,
 )
 from vflops.launch.slurm.slurm_scheduler import SlurmScheduler
+from vflops.launch.slurm.step_ends import StepEnd, StepEnds
 from vflops.record.files.lock import locked
 from vflops.record.folder import RunFolder
 from vflops.record.formats.job import DataFacts, Goal, JobRecord
@@ -371,7 +373,8 @@ def test_an_allocation_must_be_large_enough_for_its_steps(tmp_path: Path) -> Non
     wanted = request(tmp_path, SiteSettings())
     text = allocation_script(wanted, Path("/runs/a"), [Step(0, 0, 1, 2), Step(1, 1, 1, 4, 3)])
     bash(text, "-n")
-    assert "with_retries 0 0 1 2 1 & pids+=($!)\nwith_retries 1 1 1 4 3 & pids+=($!)\n" in text
+    words = "until_given_up 0 0 1 2 1 & pids+=($!)\nuntil_given_up 1 1 1 4 3 & pids+=($!)\n"
+    assert words in text
     assert "#SBATCH --no-kill\n" in text
     with pytest.raises(UsageError, match="the jobs need 3 nodes, but the allocation has 2"):
         allocation_script(wanted, Path("/runs/a"), [Step(0, 1, 2, 4)])
@@ -442,17 +445,27 @@ def test_only_a_step_that_died_is_tried_again(
     (tmp_path / "codes-1").write_text("".join(f"{code}\n" for code in codes))
     (tmp_path / "codes-2").write_text("0\n")
     steps = [Step(job, 0, 1, 1, tries) for job in range(1, jobs + 1)]
-    text = allocation_script(request(tmp_path, SiteSettings()), tmp_path / "run", steps)
-    done = subprocess.run(
-        ["bash", "-c", text],
-        cwd=tmp_path,
-        env={**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}", "SLURM_JOB_NODELIST": "n1"},
-        timeout=20,
-        check=False,
-        capture_output=True,
-    )
+    wanted = request(tmp_path, SiteSettings())
+    text = allocation_script(wanted, tmp_path / "run", steps)
+    variables = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "SLURM_JOB_NODELIST": "n1"}
+    options: dict[str, Any] = {
+        "cwd": tmp_path,
+        "env": {**os.environ, **variables},
+        "timeout": 20,
+        "check": False,
+        "capture_output": True,
+    }
+    done = subprocess.run(["bash", "-c", text], **options)
     assert done.returncode == code, done.stderr
     assert sorted((tmp_path / "calls").read_text().split()) == ["1"] * calls + ["2"] * (jobs - 1)
+    given_up, last = code != 0 and "stop" not in codes, codes[calls - 1]
+    ends = StepEnds().of(wanted.script)
+    assert [*ends] == ([1] if given_up else [])  # a job that is done or stopped needs nothing else
+    assert not given_up or ends[1][0] == StepEnd(job=1, code=int(str(last).replace("hung", "3")))
+    (tmp_path / "codes-1").write_text("0\n" * 9)
+    subprocess.run(["bash", "-c", text], **options)  # SLURM has requeued it
+    again = (tmp_path / "calls").read_text().split().count("1") - calls
+    assert again == (0 if given_up or "stop" in codes else 1)
 
 
 def test_the_port_is_reserved_until_the_ranks_meet() -> None:

@@ -187,3 +187,8 @@ def test_what_is_planned_is_what_is_started(
         assert share.cores * chosen.ranks_per_node <= each.resources.cores
         assert share.gpus * chosen.ranks_per_node <= each.resources.gpus
         assert (share.memory_mb or 0) * chosen.ranks_per_node <= (each.resources.memory_mb or 0)
+
+
+def test_without_a_node_ranks_have_no_share() -> None:
+    with pytest.raises(UsageError, match="no node has room for 8 ranks"):
+        rank_share([], 8, LaunchSettings())

@@ -21,7 +21,7 @@ def test_models_in_waves_have_an_allocation_a_wave(slurm: SlurmBench, tmp_path: 
     history = folder.history()
     assert history.events("ensemble")[-1].payload(Ensembled).jobs == (1, 2)
     scripts = [path.read_text() for path in sorted(folder.path.glob("allocation-*.sh"))]
-    assert [re.findall(r"(?m)^with_retries (\d+) ", text) for text in scripts] == [["1"], ["2"]]
+    assert [re.findall(r"(?m)^until_given_up (\d+) ", text) for text in scripts] == [["1"], ["2"]]
     assert [event.data["job"] for event in history.events("job-begun")] == [1, 2]
     assert not history.events("job-lost")
     (scored,) = score(Contents(folder)).ensembles

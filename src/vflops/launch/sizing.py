@@ -137,8 +137,14 @@ def rank_share(
 
     The cores and the memory of a node are divided among its slots. These are its accelerators or,
     on a CPU and if the run has the ``whole`` node, the ranks that it is used for. In a rehearsal
-    the ranks share all that the node has.
+    the ranks share all that the node has. There must be a node: without one, nothing says whether
+    ranks get GPUs.
     """
+    if not nodes:
+        raise UsageError(
+            f"no node has room for {used} ranks",
+            hint="use fewer ranks on each node, or check which nodes are up",
+        )
     shares = [_share(node, used, launch, whole=whole) for node in nodes]
     known = [share for share in shares if share is not None]
     if not known:

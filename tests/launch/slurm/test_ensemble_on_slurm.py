@@ -317,16 +317,21 @@ def test_a_job_stopped_before_its_limit_loses_no_attempt_and_one_that_is_told_to
 
 
 @pytest.mark.cluster
-def test_a_step_that_dies_on_a_draining_node_is_tried_again_elsewhere(
+def test_a_step_that_dies_on_a_draining_node_restarts_elsewhere_while_the_other_trains(
     slurm: SlurmBench, tmp_path: Path
 ) -> None:
-    process = started(tmp_path, epochs=8)
-    folder = wait_for(tmp_path, "checkpoint", 1)
+    process = started(tmp_path, "--models", "2", epochs=100_000)
+    folder = wait_for(tmp_path, "checkpoint", 1, 2)
     drained = last_node(folder, 1)
     slurm.drain(drained)
     rank_of(folder, 1).kill()
-    ended(process, tmp_path, 0, 1)
-    assert len(folder.logged_attempts(1)) == 2  # none of them a retry on the same node
+    slurm.wait(lambda: bool(folder.history().events("resumed", job=1)), "restart", limit_s=60)
+    process.send_signal(signal.SIGINT)
+    ended(process, tmp_path, 130)
+    (lost,) = [event.payload(JobLost) for event in folder.history().events("job-lost")]
+    assert (lost.job, lost.excused) == (1, False)
+    # Job 1 was not retried on the same node, and job 2 trained until the end.
+    assert [len(folder.logged_attempts(job)) for job in (1, 2)] == [2, 1]
     assert last_node(folder, 1) != drained
     scripts = sorted(path.name for path in folder.path.glob("*.sh"))
     assert scripts == ["allocation-1.sh", "allocation-2.sh"]
@@ -553,7 +558,7 @@ def test_an_allocation_that_is_too_small_is_refused(
 def test_the_job_of_a_lost_node_restarts_elsewhere_while_the_others_train(
     slurm: SlurmBench, tmp_path: Path
 ) -> None:
-    process = started(tmp_path, "--models", "2", epochs=80)
+    process = started(tmp_path, "--models", "2", epochs=400)
     folder = wait_for(tmp_path, "progress", 1, 2)
     slurm.kill_node("n2", noticed=True)
     noticed_s = time.monotonic()
@@ -563,7 +568,7 @@ def test_the_job_of_a_lost_node_restarts_elsewhere_while_the_others_train(
     assert (lost.job, lost.suspects) == (2, ("n2",))
     assert "node n2 is down: test" in lost.reason
     assert folder.history().events("end", job=1) == []  # it trains on
-    assert_scored(ended(process, tmp_path, 0, 1), (1, 2), epochs=80, partial=False)
+    assert_scored(ended(process, tmp_path, 0, 1), (1, 2), epochs=400, partial=False)
     assert NodeRecord.read(node_file(folder.logged_attempts(2)[-1], 0)).name in ("n3", "n4")
 
 
@@ -606,9 +611,9 @@ def test_the_time_limit_of_a_partition_costs_no_attempt(slurm: SlurmBench, tmp_p
 
 @pytest.mark.cluster
 def test_a_requeue_costs_no_attempt(slurm: SlurmBench, tmp_path: Path) -> None:
-    process = started(tmp_path, "--models", "2", "--set", "bagging.attempts=1", epochs=12)
+    process = started(tmp_path, "--models", "2", "--set", "bagging.attempts=1", epochs=400)
     folder = wait_for(tmp_path, "progress", 1, 2)
     slurm.run("scontrol", "requeue", slurm.run("squeue", "-h", "-o", "%i").split()[0])
-    assert_scored(ended(process, tmp_path, 0, 1), (1, 2), epochs=12, partial=False)
+    assert_scored(ended(process, tmp_path, 0, 1), (1, 2), epochs=400, partial=False)
     lost = [event.payload(JobLost) for event in folder.history().events("job-lost")]
     assert [item.excused for item in lost] == [True, True]

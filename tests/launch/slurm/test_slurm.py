@@ -17,7 +17,7 @@ import pytest
 
 from tests.support.ensemble_runs import started
 from tests.support.paths import ROOT
-from tests.support.slurm_bench import SlurmBench
+from tests.support.slurm_bench import GPU_NODES, SlurmBench
 from vflops.errors import UsageError
 from vflops.launch.job_script import Request, Step
 from vflops.launch.scheduler import JobStatus
@@ -342,6 +342,21 @@ def test_time_limit_and_excluded_nodes_are_passed_on(slurm: SlurmBench, run: Sta
     slurm.drain("n2")
     other = scheduler.submit(request)
     assert seen_when(scheduler, other, running).nodes == ("n4",)
+
+
+def test_a_retry_for_nodes_that_are_all_down_is_queued_until_they_are_back(
+    slurm: SlurmBench, run: StandInRun
+) -> None:
+    scheduler, nodes = SlurmScheduler(), ",".join(GPU_NODES)
+    slurm.run("scontrol", "update", f"nodename={nodes}", "state=down", "reason=test")
+    request = run.request(0, nodes=2, tasks=8, gpus=1, partition="gpu")
+    job = scheduler.submit(request)
+    seen = seen_when(scheduler, job, lambda seen: bool(seen.reason))
+    assert (seen.state, seen.ended_by) == ("waiting", None)
+    slurm.resume(nodes)
+    assert len(seen_when(scheduler, job, running).nodes) == 2
+    run.go()
+    assert seen_when(scheduler, job, ended).reason == "COMPLETED"
 
 
 def test_node_lists_are_expanded_as_slurm_does(slurm: SlurmBench) -> None:

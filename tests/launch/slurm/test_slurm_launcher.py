@@ -18,10 +18,19 @@ from vflops.launch.agent_report import AgentReport, Outcome
 from vflops.launch.job_script import Request, step_log, steps_folder
 from vflops.launch.launcher import Ending, How
 from vflops.launch.scheduler import EndedBy, JobStatus, SchedulerUnavailable, Unreachable
-from vflops.launch.slurm import node_silence, outage, slurm_launcher
+from vflops.launch.slurm import (
+    node_silence,
+    outage,
+    slurm_launcher,
+    slurm_resources,
+    step_ends,
+    time_limits,
+)
 from vflops.launch.slurm import submissions as records_of_submissions
 from vflops.launch.slurm.slurm_launcher import SlurmLauncher
+from vflops.launch.slurm.slurm_nodes import SlurmNode
 from vflops.launch.slurm.slurm_scheduler import _ENDED_BY
+from vflops.launch.slurm.step_ends import StepEnd
 from vflops.launch.slurm.submissions import Intent, read_intents, read_submission
 from vflops.launch.waiting import refresh_listing
 from vflops.record.folder import RunFolder
@@ -33,7 +42,7 @@ Start = Literal["together", "apart"]
 
 
 class Queue:
-    """A scheduler of four nodes that reports the status that a test sets."""
+    """A scheduler of four nodes that reports the status that a test sets, for all or for one."""
 
     name = label = "slurm"
     interval_s = 0.0
@@ -47,6 +56,7 @@ class Queue:
         self.requests: list[Request] = []
         self.status = JobStatus("running", ("n1", "n2", "n3", "n4"), None)
         self.stopped: list[str] = []
+        self.statuses: dict[str, JobStatus] = {}
 
     def find(self, name: str, intent: Path) -> str | None:
         names = [request.name for request in self.requests]
@@ -62,14 +72,55 @@ class Queue:
         pass
 
     def look(self, ids: Sequence[str]) -> dict[str, JobStatus]:
-        return dict.fromkeys(ids, self.status)
+        return {job: self.statuses.get(job, self.status) for job in ids}
 
     def stop(self, ids: Sequence[str]) -> None:
         self.stopped = list(ids)
 
 
-def jobs_of(parent: Path, start: Start, queue: Queue, jobs: int = 4) -> SlurmLauncher:
-    settings = tiny().model_copy(update={"launch": LaunchSettings(on="slurm", start=start)})
+class Nodes:
+    """The partition, as SLURM lists it, and the queries for its nodes and its time limit."""
+
+    def __init__(self) -> None:
+        self.gpus = {"n1": 0, "n2": 0, "n3": 0, "n4": 0}
+        self.down: set[str] = set()
+        self.queries: list[str] = []
+
+    def listed(self, partition: str | None) -> list[SlurmNode]:
+        self.queries.append("nodes")
+        return [
+            SlurmNode(
+                name=name,
+                cpus=96,
+                memory_mb=1_000_000,
+                resources=f"gpu:h100:{gpus}" if gpus else "(null)",
+                state="down" if name in self.down else "idle",
+                reason="none",
+                in_default=True,
+            )
+            for name, gpus in self.gpus.items()
+        ]
+
+    def limit_s(self, partition: str | None) -> float | None:
+        self.queries.append("limit")
+        return None
+
+
+@pytest.fixture(autouse=True)
+def nodes(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Nodes:
+    found = Nodes()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setattr(slurm_resources, "list_nodes", found.listed)
+    monkeypatch.setattr(time_limits, "default_limit_s", found.limit_s)
+    return found
+
+
+def jobs_of(
+    parent: Path, start: Start, queue: Queue, jobs: int = 4, **launch: int
+) -> SlurmLauncher:
+    chosen = LaunchSettings.model_validate({"on": "slurm", "start": start, **launch})
+    settings = tiny().model_copy(update={"launch": chosen})
     folder = RunFolder.create(parent, "image-classification", settings)
     for job in range(1, jobs + 1):
         folder.job_file(job).parent.mkdir(parents=True)
@@ -77,7 +128,7 @@ def jobs_of(parent: Path, start: Start, queue: Queue, jobs: int = 4) -> SlurmLau
 
 
 def _record(job: int) -> JobRecord:
-    settings = {"train": {"device": "cpu"}}
+    settings = {"train": {"device": "auto"}}
     return cast(JobRecord, SimpleNamespace(job=job, ranks=1, settings=settings))
 
 
@@ -86,9 +137,7 @@ def jobs_again(folder: RunFolder, queue: Queue, jobs: int = 4) -> SlurmLauncher:
     records = [_record(job) for job in range(1, jobs + 1)]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(slurm_launcher, "scheduler_of_run", lambda folder, jobs: queue)
-        jobs_of_queue = type("OfQueue", (SlurmLauncher,), {"_nodes_for_ranks": lambda self: ()})
-        found: SlurmLauncher = jobs_of_queue(folder, records)
-        return found
+        return SlurmLauncher(folder, records)
 
 
 def report(job: int, message: str, outcome: Outcome = "failed") -> str:
@@ -492,6 +541,12 @@ def test_an_error_of_srun_is_that_of_the_jobs_own_newest_step(tmp_path: Path) ->
         ("preemption", "stopped", "requeue"),
         ("failure", "failed", "fault"),
         ("failure", "elsewhere", "elsewhere"),
+        ("time limit", "killed", "fault"),  # the limit came later
+        ("time limit", "hung", "fault"),
+        ("time limit", "failed", "fault"),
+        ("time limit", "stopped", "limit"),
+        ("preemption", "killed", "requeue"),
+        ("cancellation", "killed", "cancelled"),
     ],
 )
 def test_how_a_job_ended(
@@ -535,3 +590,212 @@ def test_lost_nodes_are_looked_for_every_ten_seconds_and_not_blamed_for_later_jo
     assert len(asked) == 3
     now_s += 10
     assert [*jobs.active_jobs()] == [1]
+
+
+GPUS = "#SBATCH --gres=gpu:h100:1\n"
+
+
+def first_try(parent: Path, start: Start, queue: Queue, nodes: Nodes) -> SlurmLauncher:
+    """Start two jobs on GPU nodes, which then end."""
+    nodes.gpus = {"n1": 8, "n2": 8, "n3": 2, "n4": 0}
+    jobs = jobs_of(parent, start, queue, jobs=2, nodes=2)
+    assert jobs.start({1: 3, 2: 3})
+    jobs.active_jobs()
+    queue.status = JobStatus("ended", (), "NODE_FAIL")
+    jobs.active_jobs()
+    return jobs
+
+
+@pytest.mark.parametrize("start", ["together", "apart"])
+@pytest.mark.parametrize("down", [{"n1"}, {"n1", "n2", "n3"}, {"n1", "n2", "n3", "n4"}])
+@pytest.mark.parametrize("attached", [False, True])
+def test_a_retry_asks_for_the_same_whatever_nodes_are_down(
+    tmp_path: Path, nodes: Nodes, start: Start, down: set[str], attached: bool
+) -> None:
+    queue = Queue()
+    jobs = first_try(tmp_path, start, queue, nodes)
+    first = queue.requests[0]
+    nodes.down, nodes.queries = down, []
+    if attached:
+        jobs = jobs_again(folder_of(jobs), queue, jobs=2)
+    assert [*jobs.start({1: 2})] == [1]
+    again = queue.requests[-1]
+    assert GPUS in first.script.read_text() and GPUS in again.script.read_text()
+    assert (again.cores_per_task, again.gpus_per_task, again.gpu_type) == (12, 1, "h100")
+    assert again.memory_mb_per_task == first.memory_mb_per_task == 118_750
+    assert "nodes" not in nodes.queries
+
+
+@pytest.mark.parametrize("down", [{"n1"}, {"n1", "n2"}, {"n1", "n2", "n3"}])
+def test_nodes_that_go_down_between_the_validation_and_the_first_submission_are_waited_for(
+    tmp_path: Path, nodes: Nodes, down: set[str]
+) -> None:
+    """Neither the nodes with two GPUs nor those without are asked for the work of the others."""
+    nodes.gpus, nodes.down = {"n1": 8, "n2": 8, "n3": 2, "n4": 0}, down
+    queue = Queue()
+    jobs_of(tmp_path, "together", queue, jobs=2, nodes=2, ranks_per_node=8).start({1: 3, 2: 3})
+    assert "#SBATCH --gres=gpu:h100:8\n" in queue.requests[0].script.read_text()
+
+
+def test_a_run_whose_nodes_are_gone_for_good_does_not_train_on_something_else(
+    tmp_path: Path, nodes: Nodes
+) -> None:
+    nodes.gpus = {"n3": 2, "n4": 0}
+    jobs = jobs_of(tmp_path, "together", Queue(), jobs=1, ranks_per_node=8)
+    with pytest.raises(UsageError, match="no node of the default partition has room for 8 ranks"):
+        jobs.start({1: 3})
+
+
+def test_slurm_is_asked_once_for_a_start_of_many_separate_jobs(
+    tmp_path: Path, nodes: Nodes
+) -> None:
+    queue = Queue()
+    jobs_of(tmp_path, "apart", queue, jobs=20).start(dict.fromkeys(range(1, 21), 3))
+    assert len(queue.requests) == 20
+    assert sorted(nodes.queries) == ["limit", "nodes"]
+
+
+class FakeClock:
+    now_s = 1000.0
+
+    def monotonic(self) -> float:
+        return self.now_s
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> FakeClock:
+    found = FakeClock()
+    for module in (time, node_silence, step_ends):
+        monkeypatch.setattr(module, "monotonic", found.monotonic)
+    return found
+
+
+def give_up(folder: RunFolder, job: int, script: str = "allocation-1.sh", code: int = 7) -> None:
+    """Write what the script of an allocation writes."""
+    path = steps_folder(folder.path / script)
+    path.mkdir(exist_ok=True)
+    StepEnd(job=job, code=code).write(path / f"{job}{step_ends.SUFFIX}")
+
+
+def test_a_job_that_its_allocation_gives_up_restarts_while_the_others_train(
+    tmp_path: Path, clock: FakeClock
+) -> None:
+    queue = Queue()
+    jobs = jobs_of(tmp_path, "together", queue)
+    jobs.start(dict.fromkeys((1, 2, 3, 4), 3))
+    assert [*jobs.active_jobs()] == [1, 2, 3, 4]
+    give_up(folder_of(jobs), 2)
+    assert [*jobs.active_jobs()] == [1, 2, 3, 4]  # the allocation may be ending
+    clock.now_s += 3
+    assert [*jobs.active_jobs()] == [1, 3, 4]
+    ending = jobs.ending(2)
+    assert (ending.how, ending.reason) == ("fault", "its step ended with exit code 7")
+    assert [*ending.suspects] == ["n2"]
+    assert [*jobs.start({2: 1})] == [2]
+    assert [*jobs.active_jobs()] == [1, 2, 3, 4]
+    queue.statuses["1"] = JobStatus("ended", (), "TIMEOUT", ended_by="time limit")
+    clock.now_s += 10
+    assert [*jobs.active_jobs()] == [2]
+    assert [*jobs.start({1: 3, 3: 3, 4: 3})] == [1, 3, 4]  # without waiting for job 2
+    scripts = [request.script.name for request in queue.requests]
+    assert scripts == [f"allocation-{number}.sh" for number in (1, 2, 3)]
+    again = jobs_again(folder_of(jobs), queue)
+    clock.now_s += 10
+    assert [*again.active_jobs()] == [1, 2, 3, 4]
+
+
+@pytest.mark.parametrize(
+    "status",
+    [
+        JobStatus("running", ("n1", "n2"), "COMPLETING"),  # it ends, or SLURM requeues it
+        JobStatus("waiting", (), "PENDING: BeginTime", restarts=1),
+    ],
+)
+def test_a_step_that_ends_with_its_allocation_waits_for_what_slurm_says(
+    tmp_path: Path, clock: FakeClock, status: JobStatus
+) -> None:
+    queue = Queue()
+    jobs = jobs_of(tmp_path, "together", queue, jobs=2)
+    jobs.start({1: 3, 2: 3})
+    jobs.active_jobs()
+    give_up(folder_of(jobs), 2, code=1)
+    queue.status = status
+    for _ in range(60):
+        clock.now_s += 1
+        assert [*jobs.active_jobs()] == [1, 2]
+
+
+def test_jobs_that_are_stopped_before_a_limit_share_the_next_allocation(
+    tmp_path: Path, clock: FakeClock
+) -> None:
+    jobs = jobs_of(tmp_path, "together", Queue(), jobs=2)
+    jobs.start({1: 3, 2: 3})
+    jobs.active_jobs()
+    write_steps(folder_of(jobs).path / "allocation-1.sh", 2, report(2, "its end", "limit"))
+    give_up(folder_of(jobs), 2, code=1)
+    for _ in range(30):
+        assert [*jobs.active_jobs()] == [1, 2]
+        clock.now_s += 10
+    assert [*jobs.active_jobs()] == [1]  # someone has warned this step alone
+    assert jobs.ending(2).how == "limit"
+
+
+def test_a_step_without_a_report_is_not_judged_by_that_of_an_earlier_step(tmp_path: Path) -> None:
+    queue = Queue()
+    jobs = jobs_of(tmp_path, "together", queue, jobs=2)
+    jobs.start({1: 3, 2: 3})
+    jobs.active_jobs()
+    script = folder_of(jobs).path / "allocation-1.sh"
+    write_steps(script, 1, report(1, "its end", "killed"), "")
+    write_steps(script, 2, "", report(2, "its end", "killed"))
+    assert jobs.ending(1).report  # the second step may be a retry that has just begun
+    queue.status = JobStatus("ended", (), "TIMEOUT", ended_by="time limit")
+    jobs.active_jobs()
+    assert [jobs.ending(job).how for job in (1, 2)] == ["limit", "fault"]
+
+
+@pytest.mark.parametrize("start", ["together", "apart"])
+def test_a_requeue_is_free_once_also_for_the_next_controller(tmp_path: Path, start: Start) -> None:
+    queue = Queue()
+    jobs = jobs_of(tmp_path, start, queue, jobs=2)
+    jobs.start({1: 3, 2: 3})
+    queue.status = JobStatus("running", ("n3", "n4"), None, restarts=1)
+    jobs.active_jobs()
+    assert jobs.ending(1) == Ending("requeue")  # nobody knows which nodes it had
+    jobs = jobs_again(folder_of(jobs), queue, jobs=2)
+    jobs.active_jobs()
+    assert [jobs.ending(job).how for job in (1, 2)] == ["fault", "requeue"]
+    queue.status = JobStatus("ended", ("n3", "n4"), "FAILED", restarts=2, ended_by="failure")
+    jobs.active_jobs()
+    assert [jobs.ending(1).how, jobs.ending(1).how] == ["requeue", "fault"]
+
+
+@pytest.mark.parametrize(
+    ("status", "asked"),
+    [
+        (JobStatus("waiting", (), "PENDING: Priority"), [1000, 1010, 1020]),
+        (JobStatus("running", ("n1",), None), [1000, 1005, 1010, 1015, 1020]),
+    ],
+)
+def test_slurm_is_asked_for_queued_jobs_every_ten_seconds(
+    tmp_path: Path,
+    clock: FakeClock,
+    monkeypatch: pytest.MonkeyPatch,
+    status: JobStatus,
+    asked: list[float],
+) -> None:
+    queue, times = Queue(), list[float]()
+    queue.interval_s, queue.status = 30.0, status
+    jobs = jobs_of(tmp_path, "apart", queue, jobs=2)
+    jobs.start({1: 3, 2: 3})
+    look = queue.look
+
+    def noted(ids: Sequence[str]) -> dict[str, JobStatus]:
+        times.append(clock.now_s)
+        return look(ids)
+
+    monkeypatch.setattr(queue, "look", noted)
+    for _ in range(21):
+        jobs.active_jobs()
+        clock.now_s += 1
+    assert times == asked

@@ -19,6 +19,8 @@ from vflops.launch.job_script import (
     steps_folder,
 )
 from vflops.launch.slurm.commands import UNUSABLE_STATE
+from vflops.launch.slurm.step_ends import SUFFIX as END_SUFFIX
+from vflops.launch.slurm.step_ends import StepEnd
 
 STOP = ".stop"
 """The suffix of a file next to a script; while it exists, the script does not retry jobs."""
@@ -56,6 +58,19 @@ with_retries() {  # the arguments of step, then how many times to try it
 }""".splitlines()
 """A bash function that runs a step, and again if it died."""
 
+_UNTIL_GIVEN_UP = f"""\
+until_given_up() {{  # the arguments of with_retries; a file says that this allocation gives it up
+  local end="$steps/$1{END_SUFFIX}" code
+  [ ! -e "$end" ] || return 1  # SLURM has requeued this script: the job restarts elsewhere
+  with_retries "$@"
+  code=$?
+  if ((code)) && [ ! -e "$stop" ]; then
+    printf {quoted(StepEnd.bash_format())} "$1" "$code" >"$end.part" && mv "$end.part" "$end"
+  fi
+  return $code
+}}""".splitlines()
+"""A bash function that also tells the launcher that a job needs another allocation."""
+
 
 def job_script(request: Request, run: Path, job: int) -> str:
     """Return the script of a job that is submitted separately; it starts one agent per node."""
@@ -79,8 +94,9 @@ def allocation_script(
     ``program`` is what Python runs in each step, with the run folder and the job's number.
 
     A step that dies is retried during the allocation, unless one of its nodes is drained or down,
-    or a file with the suffix ``STOP`` exists next to the script. The script can also be run in an
-    allocation that the user already has: ``bash SCRIPT``.
+    or a file with the suffix ``STOP`` exists next to the script. When a step is given up, a
+    ``StepEnd`` says so, because the allocation may run on for hours. The script can also be run in
+    an allocation that the user already has: ``bash SCRIPT``.
     """
     last = max(step.first_node + step.nodes for step in steps)
     if last > request.nodes:
@@ -120,8 +136,9 @@ def allocation_script(
         "  " + " \\\n    ".join(parts),
         "}",
         *_WITH_RETRIES,
+        *_UNTIL_GIVEN_UP,
         *(
-            f"with_retries {step.job} {step.first_node} {step.nodes} {step.tasks_per_node} "
+            f"until_given_up {step.job} {step.first_node} {step.nodes} {step.tasks_per_node} "
             f"{step.tries} & pids+=($!)"
             for step in steps
         ),

@@ -117,10 +117,13 @@ class AllocationScheduler(SlurmScheduler):
             return JobStatus("running", nodes, error.message)
         if code == 0:
             return JobStatus("ended", nodes, "COMPLETED", ended_by="completion")
-        (whole,) = super()._query([self.allocation.job_id]).values()
+        found = super()._query([self.allocation.job_id])
+        self._statuses.update(found)  # a second query tells a preemption from a requeue
+        (whole,) = found.values()
         if whole.state == "ended" and whole.ended_by is not None:
             return replace(whole, nodes=nodes)  # for example its time limit
-        if whole.state == "running" and whole.reason is not None:  # it is ending
+        preempted = whole.ended_by == "preemption"
+        if preempted or (whole.state == "running" and whole.reason is not None):  # it is ending
             return JobStatus("running", nodes, whole.reason)
         text = f"FAILED, exit code {code}" if code else "FAILED"
         return JobStatus("ended", nodes, text, ended_by="failure")

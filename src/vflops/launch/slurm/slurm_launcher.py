@@ -29,8 +29,9 @@ from vflops.launch.slurm.slurm_nodes import (
     node_addresses,
     nodes_to_check,
 )
-from vflops.launch.slurm.slurm_resources import nodes_for_ranks
+from vflops.launch.slurm.slurm_resources import nodes_for_ranks, nodes_with_room
 from vflops.launch.slurm.slurm_scheduler import SlurmScheduler, require_slurm
+from vflops.launch.slurm.step_ends import StepEnd, StepEnds
 from vflops.launch.slurm.submissions import Submissions
 from vflops.launch.slurm.time_limits import time_limit_s
 from vflops.launch.waiting import refresh_listing
@@ -55,6 +56,11 @@ With ``_LATE_S`` and the time that the nodes look for the folder it is less than
 """
 _LONGEST_S = 10.0
 """The longest time between two queries of jobs, and the time between two queries of nodes."""
+_SETTLE_S = 3.0
+"""How long an allocation may run on after a step of it has ended, if it ends for the same reason;
+jobs that die within this time restart together."""
+_LIMIT_S = 300.0
+"""The same after a step that ended because of the time limit, of which SLURM warns all steps."""
 _NOT_THE_NODE: tuple[EndedBy, ...] = ("cancellation", "memory", "preemption", "time limit")
 """Ends of a job for which its node is not to blame."""
 
@@ -63,7 +69,7 @@ class SlurmLauncher(Launcher):
     """SLURM's queue, or the allocation that the command runs in.
 
     Jobs that start together are steps of one allocation, whose script itself retries a step that
-    dies; jobs that have not finished when it ends get another allocation.
+    dies; jobs that it gives up, or that have not finished when it ends, get another allocation.
     """
 
     name = "slurm"
@@ -160,7 +166,8 @@ class SlurmLauncher(Launcher):
         self._lost_nodes: dict[tuple[str, str], str] = {}
         self._nodes_asked_s = float("-inf")
         self._silence = NodeSilence(folder)
-        self._restarts: dict[tuple[int, str], int] = {}
+        self._step_ends = StepEnds()
+        self._ended_steps: dict[tuple[int, str], tuple[StepEnd, float]] = {}
 
     @property
     def label(self) -> str:
@@ -168,15 +175,16 @@ class SlurmLauncher(Launcher):
         return self._scheduler.label
 
     def start(self, jobs: Mapping[int, int]) -> Collection[int]:
-        """Submit the jobs: all in one allocation, once the previous one has ended, or each alone.
+        """Submit the jobs: all in one allocation, once none of them is active, or each alone.
 
-        The run keeps a copy of ``site.toml``.
+        Other jobs may still train in other allocations. The run keeps a copy of ``site.toml``.
         """
         site.copy_to_run(self._folder.path)
         if not self.gang:
+            limit_s = time_limit_s(self._site)
             for job in jobs:
-                self._start_alone(job)
-        elif self.active_jobs() and not all(self._lost_nodes_of(job) for job in jobs):
+                self._start_alone(job, limit_s)
+        elif not jobs.keys().isdisjoint(self.active_jobs()):
             return ()
         else:
             self._start_together(jobs)
@@ -188,25 +196,30 @@ class SlurmLauncher(Launcher):
         nodes = max(step.first_node + step.nodes for step in steps)
         number = 1 + len(list(self._folder.path.glob("allocation-*.sh")))
         stem, folder = f"allocation-{number}", self._folder.path
-        request = self._request(stem, folder, nodes, self._layout.slots)
+        limit_s = time_limit_s(self._site)
+        request = self._request(stem, folder, nodes, self._layout.slots, limit_s)
         script = partial(allocation_script, run=self._run, steps=steps)
         self._submissions.submit(steps, request, script)
 
-    def _start_alone(self, job: int) -> None:
+    def _start_alone(self, job: int, limit_s: float | None) -> None:
         nodes, ranks = self._layout.nodes, self._layout.ranks_per_node
         folder, number = self._folder.job_file(job).parent, self._submissions.next_attempt(job)
-        request = self._request(f"job-{job}", folder, nodes, ranks, number)
+        request = self._request(f"job-{job}", folder, nodes, ranks, limit_s, number)
         script = partial(job_script, run=self._run, job=job)
         self._submissions.submit([Step(job, 0, nodes, ranks)], request, script)
 
-    def _request(self, stem: str, folder: Path, nodes: int, tasks: int, number: int = 1) -> Request:
+    def _request(
+        self,
+        stem: str,
+        folder: Path,
+        nodes: int,
+        tasks: int,
+        limit_s: float | None,
+        number: int = 1,
+    ) -> Request:
         """Return the request for a script; ``number`` counts its submissions."""
-        run, layout = self._folder.record.id.rpartition("-")[2], self._layout
-        # A rank gets the same on all nodes that have room for its node's ranks.
-        whole = self._site.exclusive or self._scheduler.allocation is not None
-        used = layout.ranks_per_node if whole and not self.gang else layout.slots
-        roomy = [node for node in self._nodes_for_ranks() if node.slots >= used]
-        share = rank_share(roomy, used, self._settings, whole=whole)
+        run = self._folder.record.id.rpartition("-")[2]
+        share = self._submissions.share or self._first_share()
         rehearse = self._settings.rehearse  # one task has all that the ranks of a node share
         return Request(
             name=f"vflops-{run}-{stem}" + (f"-{number}" if number > 1 else ""),
@@ -220,37 +233,82 @@ class SlurmLauncher(Launcher):
             output=folder / f"{stem}.log",
             site=self._site,
             exclude=tuple(nodes_that_lost_jobs(self._folder)),
-            limit_s=time_limit_s(self._site),
+            limit_s=limit_s,
             checks_folder=True,
             measures=bool(self._folder.record.settings.micro.benchmarks) and not rehearse,
             overlap=rehearse,
         )
 
-    def _nodes_for_ranks(self) -> Sequence[Node]:
-        return nodes_for_ranks(self._settings, self._device, self._scheduler.allocation)
+    def _first_share(self) -> RankShare:
+        """Return what each rank gets: the same on all nodes that have room for its node's ranks.
+
+        Retries reuse it, whatever nodes are up by then.
+        """
+        allocation, layout = self._scheduler.allocation, self._layout
+        whole = self._site.exclusive or allocation is not None
+        used = layout.ranks_per_node if whole and not self.gang else layout.slots
+        roomy = nodes_with_room(self._settings, self._site, self._device, allocation, used)
+        return rank_share(roomy, used, self._settings, whole=whole)
 
     def active_jobs(self) -> Collection[int]:
         """Return the jobs that had not ended when the scheduler was last queried."""
+        self._find_ended_steps()
         if self._is_query_due():
             self._statuses = self._scheduler.look(self._submissions.ids)
             self._looked_s = time.monotonic()
         self._find_lost_nodes()
-        statuses = {job: self._status(job) for job in self._submitted}
-        return [
-            job
-            for job, status in statuses.items()
-            if (status is None or status.state != "ended") and not self._lost_nodes_of(job)
-        ]
+        return [job for job in self._submitted if self._is_active(job)]
+
+    def _is_active(self, job: int) -> bool:
+        status = self._status(job)
+        ended = status is not None and status.state == "ended"
+        return not (ended or self._lost_nodes_of(job) or self._given_up_by_script(job))
 
     def _is_query_due(self) -> bool:
-        since_s = time.monotonic() - self._looked_s
+        now_s = time.monotonic()
+        since_s = now_s - self._looked_s
         if since_s >= min(self._scheduler.interval_s, _LONGEST_S):
+            return True
+        if any(self._looked_s < due_s <= now_s for _, due_s in self._ended_steps.values()):
             return True
         return since_s >= _AWAITED_S and any(
             not self._submissions.log(record).exists()
-            for record in self._submitted.values()
-            if record.script
+            for job, record in self._submitted.items()
+            if record.script and self._has_started(job)
         )
+
+    def _has_started(self, job: int) -> bool:
+        status = self._status(job)
+        return status is not None and status.state != "waiting"
+
+    def _find_ended_steps(self) -> None:
+        """Read which steps the scripts have given up, and when each may count as ended."""
+        scripts = {record.script for record in self._submitted.values()} if self.gang else set()
+        ends = {script: self._step_ends.of(self._folder.path / script) for script in scripts}
+        before, self._ended_steps = self._ended_steps, {}
+        for job, record in self._submitted.items():
+            if job not in ends.get(record.script, {}):
+                continue
+            end, seen_s = ends[record.script][job]
+            key = job, record.id
+            if key in before:
+                self._ended_steps[key] = before[key]
+                continue
+            self._nodes_asked_s = float("-inf")  # its node may be down
+            report = self._agent_report(job)
+            limited = report is not None and report.outcome == "limit"
+            self._ended_steps[key] = end, seen_s + (_LIMIT_S if limited else _SETTLE_S)
+
+    def _given_up_by_script(self, job: int) -> StepEnd | None:
+        """Return the end of the job's last step if the allocation still runs for other jobs.
+
+        An allocation that has just ended, or was requeued, does not run at the next query.
+        """
+        record, status = self._submitted.get(job), self._status(job)
+        if record is None or status is None or status.state != "running" or status.reason:
+            return None
+        end, due_s = self._ended_steps.get((job, record.id), (None, 0.0))
+        return end if self._looked_s >= due_s else None
 
     def _find_lost_nodes(self) -> None:
         """Ask which nodes of running jobs are down: SLURM does not end their allocation.
@@ -303,8 +361,14 @@ class SlurmLauncher(Launcher):
         status, report = self._status(job), self._agent_report(job)
         reason = f"{self.label}: {status.reason}" if status and status.reason else ""
         error = self._step_error(job) if report is None else None
+        end = self._given_up_by_script(job)
+        if end is not None and report is None and error is None:
+            error = f"its step ended with exit code {end.code}"
         text = "; ".join(filter(None, (reason, error))) or None
-        return Ending(self._how(job, status, report), text, report, self._suspects(job, report))
+        how = self._how(job, status, report)
+        # A job that was requeued has other nodes by now.
+        suspects = () if how == "requeue" else self._suspects(job, report)
+        return Ending(how, text, report, suspects)
 
     def _how(self, job: int, status: JobStatus | None, report: AgentReport | None) -> How:
         """Return how the attempt ended; an agent that was stopped may not say why."""
@@ -313,12 +377,15 @@ class SlurmLauncher(Launcher):
             return "elsewhere"
         if record is None or status is None:
             return "fault"
-        requeued = status.restarts > self._restarts.get((job, record.id), 0)
-        self._restarts[job, record.id] = status.restarts
-        if requeued or status.ended_by == "preemption":
+        if status.restarts > record.restarts:
+            self._submissions.record_restarts(job, status.restarts)
+            return "requeue"
+        if status.ended_by == "preemption":
             return "requeue"
         if status.ended_by == "cancellation":
             return "cancelled"
+        if outcome in ("failed", "killed", "hung"):  # the time limit came later
+            return "fault"
         return "limit" if outcome == "limit" or status.ended_by == "time limit" else "fault"
 
     def stop(self) -> None:
@@ -386,8 +453,14 @@ class SlurmLauncher(Launcher):
         return next(filter(None, map(step_error, reversed(steps or [script]))), None)
 
     def _agent_report(self, job: int) -> AgentReport | None:
-        """Return the last report of the job's agents."""
-        return last_report(b"\n".join(self._submissions.outputs(job)), job)
+        """Return the last report of the job's agents: those of its last step if that has ended.
+
+        Otherwise the last step may be a retry, and an earlier one the attempt that died.
+        """
+        outputs, status = self._submissions.outputs(job), self._status(job)
+        if (status is not None and status.state == "ended") or self._given_up_by_script(job):
+            outputs = [*outputs[:1], *outputs[1:][-1:]]
+        return last_report(b"\n".join(outputs), job)
 
     def _status(self, job: int) -> JobStatus | None:
         record = self._submitted.get(job)

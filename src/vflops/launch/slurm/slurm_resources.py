@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from vflops.config.launch import LaunchSettings
 from vflops.errors import UsageError
@@ -62,16 +62,39 @@ def node_resources(
     Raise UsageError if they have GPUs, but none that the ranks would get.
     """
     site = site_for(settings)
-    if allocation is not None:
-        listed = [node for node in list_nodes(None) if node.name in allocation.nodes]
-        found = _allocated_resources(allocation, listed, site.gpu_type)
-    else:
-        listed = _nodes_of_partition(site.used_partition)
-        found = _listed_resources([node for node in listed if node.usable], site.gpu_type)
-    on_cpus = settings.gpus_per_rank == 0 or (device == "cpu" and settings.gpus_per_rank is None)
-    if not on_cpus and not any(item.gpus for item in found):
+    listed = _listed_nodes(site, allocation)
+    found = _offered([node for node in listed if node.usable], site, allocation)
+    if _uses_gpus(settings, device) and not any(item.gpus for item in found):
         _refuse_cpus_of_gpu_nodes(listed, site, allocation)
     return found
+
+
+def nodes_with_room(
+    settings: LaunchSettings,
+    site: SiteSettings,
+    device: str,
+    allocation: Allocation | None,
+    ranks: int,
+) -> list[Node]:
+    """Return the nodes that can take so many ranks each: those that are up or, if none is, all.
+
+    A run that has begun is not refused if nodes go down: its jobs wait for them in the queue. Raise
+    UsageError if no node has room, up or not.
+    """
+    listed = _listed_nodes(site, allocation)
+    need_gpus = _uses_gpus(settings, device) and any(gpus_of(node.resources) for node in listed)
+    for nodes in ([node for node in listed if node.usable], listed):
+        resources = _offered(nodes, site, allocation)
+        if need_gpus and not any(item.gpus for item in resources):
+            continue  # its CPUs must not replace the GPUs of the others
+        roomy = [node for node in sized(resources, settings, device) if node.slots >= ranks]
+        if roomy:
+            return roomy
+    what = "1 rank" if ranks == 1 else f"{ranks} ranks"
+    raise UsageError(
+        f"no node of {_place(site, allocation)} has room for {what}, up or not",
+        hint="sinfo -N -o '%N %c %m %G %T' lists what the nodes have",
+    )
 
 
 def gpus_of(resources: str) -> dict[str, int]:
@@ -87,6 +110,28 @@ def _place(site: SiteSettings, allocation: Allocation | None) -> str:
         return f"the allocation {allocation.job_id}"
     partition = site.used_partition
     return f"the partition {partition}" if partition else "the default partition"
+
+
+def _uses_gpus(settings: LaunchSettings, device: str) -> bool:
+    """Whether ranks use GPUs if the nodes have any."""
+    return settings.gpus_per_rank != 0 and (device != "cpu" or settings.gpus_per_rank is not None)
+
+
+def _listed_nodes(site: SiteSettings, allocation: Allocation | None) -> list[SlurmNode]:
+    """Return the nodes of the allocation, or else of the partition, up or not."""
+    if allocation is None:
+        return _nodes_of_partition(site.used_partition)
+    nodes = {node.name: node for node in list_nodes(None) if node.name in allocation.nodes}
+    return [*nodes.values()]
+
+
+def _offered(
+    nodes: Sequence[SlurmNode], site: SiteSettings, allocation: Allocation | None
+) -> list[NodeResources]:
+    """Return what the nodes offer to the run's jobs."""
+    if allocation is None:
+        return _listed_resources(nodes, site.gpu_type)
+    return _allocated_resources(allocation, {node.name for node in nodes}, site.gpu_type)
 
 
 def _nodes_of_partition(partition: str | None) -> list[SlurmNode]:
@@ -109,7 +154,7 @@ def _listed_resources(nodes: Sequence[SlurmNode], gpu_type: str | None) -> list[
 
 
 def _allocated_resources(
-    allocation: Allocation, listed: Sequence[SlurmNode], gpu_type: str | None
+    allocation: Allocation, names: Collection[str], gpu_type: str | None
 ) -> list[NodeResources]:
     command = ["scontrol", "show", "job", "--details", "--oneliner", allocation.job_id]
     done = query(command)
@@ -124,8 +169,7 @@ def _allocated_resources(
         kind = gpu_type or _most_frequent_type([gpus])
         for name in expand_nodes(nodes):
             found[name] = _resources(name, cores, int(memory), gpus, kind)
-    down = {node.name for node in listed if not node.usable}
-    return [found[name] for name in allocation.nodes if name in found and name not in down]
+    return [found[name] for name in allocation.nodes if name in found and name in names]
 
 
 def _most_frequent_type(gpus: Iterable[Mapping[str, int]]) -> str | None:

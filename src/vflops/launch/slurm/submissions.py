@@ -16,6 +16,7 @@ from vflops.errors import FolderError, UsageError
 from vflops.interruption import SIGNALS, unlimited
 from vflops.launch.job_script import Request, Step, step_logs
 from vflops.launch.scheduler import Scheduler, SchedulerUnavailable
+from vflops.launch.sizing import RankShare
 from vflops.launch.slurm.outage import Outage, patiently
 from vflops.record.files import atomic
 from vflops.record.files.document import Document
@@ -45,6 +46,10 @@ class Submitted(Document):
     """The number of the job's nodes, counted from ``first_node``; None for all the others."""
     log_start: int = 0
     """The number of bytes that earlier submissions wrote to the output."""
+    share: RankShare | None = None
+    """What each rank was given, which retries ask for again; None in earlier runs."""
+    restarts: int = 0
+    """How often SLURM had requeued the script when an attempt last ended by that."""
 
 
 class Intent(Document):
@@ -107,6 +112,12 @@ class Submissions:
         """The scheduler's ids of the newest submissions."""
         return sorted({record.id for record in self.newest.values()})
 
+    @property
+    def share(self) -> RankShare | None:
+        """What each rank was given in an earlier submission; None if there was none."""
+        shares = (record.share for record in self.newest.values())
+        return next((share for share in shares if share is not None), None)
+
     def outputs(self, job: int) -> list[bytes]:
         """Return the output of the job's script since it was submitted, and that of its steps."""
         record = self.newest.get(job)
@@ -128,6 +139,12 @@ class Submissions:
         """Submit a script; record its name before the submission, and its id afterwards."""
         path, log = str(request.script.relative_to(self._folder.path)), request.output
         start = log.stat().st_size if log.is_file() else 0
+        share = RankShare(
+            request.cores_per_task,
+            request.gpus_per_task,
+            request.gpu_type,
+            request.memory_mb_per_task,
+        )
         jobs = {
             step.job: Submitted(
                 scheduler=self._label,
@@ -137,6 +154,7 @@ class Submissions:
                 first_node=step.first_node,
                 nodes=step.nodes,
                 log_start=start,
+                share=share,
             )
             for step in steps
         }
@@ -165,6 +183,11 @@ class Submissions:
             if unavailable is not None:
                 outage.wait(unavailable)
         outage.over()
+
+    def record_restarts(self, job: int, restarts: int) -> None:
+        """Record how often the job's script has been requeued, for later controllers, too."""
+        self.newest[job] = self.newest[job].model_copy(update={"restarts": restarts})
+        self.newest[job].write(_file(self._folder, job))
 
     def next_attempt(self, job: int) -> int:
         """Return the number of the job's next submission, from 1."""
