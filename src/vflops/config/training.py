@@ -140,9 +140,9 @@ class TrainSettings(Section):
             if parts > self.batch and self.shares > 1:
                 most = max(n for n in divisors(self.batch) if n <= self.shares)
                 raise ValueError(
-                    f"batch {self.batch} has not a sample for each of {self.shares} {unit} × "
-                    f"{self.accumulate} accumulation × {self.ghosts} ghosts: use at most {most} "
-                    f"{unit}, or a batch that is a multiple of {parts}"
+                    f"batch {self.batch} is too small for {self.shares} {unit} × accumulation of "
+                    f"{self.accumulate} × ghosts of {self.ghosts}: use at most {most} {unit}, or a "
+                    f"batch that is a multiple of {parts}"
                 )
             raise ValueError(
                 f"batch {self.batch} cannot be divided evenly by {self.shares} {unit} × "

@@ -136,7 +136,7 @@ class Progress:
             self._training.event(kind, data)
 
     def _plan(self, items: tuple[Item, ...]) -> None:
-        self._items = items
+        self._items, self._done = items, []
         self._folds = bool(items) and not self._quiet and not self._all_ceilings
         if items and not self._quiet and self._console.is_terminal:
             from rich.live import Live

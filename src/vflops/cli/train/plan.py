@@ -181,8 +181,10 @@ def _plan_models(
         if not workload(name).is_search
     }
     training_settings = settings.model_copy(update={"workloads": without_searches})
-    short_run = replace(planned, rehearse=False)  # a rehearsal has no speeds
-    short = shlex.join(short_run.with_settings(*short_training(training_settings)).words())
+    short = None
+    if not planned.rehearse:  # which has no speeds
+        words = planned.with_settings(*short_training(training_settings)).words()
+        short = shlex.join(words)
     estimates = estimate_run(training_settings, mapping, earlier, console.working, short_run=short)
     for estimate in estimates.values():
         if estimate.real_run is not None:
