@@ -86,6 +86,22 @@ def test_all_of_a_training_is_the_same_again(single: RunFolder, tmp_path: Path) 
     assert not list(tmp_path.glob("audits/*/jobs/*/checkpoint")), "states are left behind"
 
 
+def test_parts_that_cannot_be_compared_count_as_nothing(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    place = tmp_path_factory.mktemp("halves")
+    for name in ("before", "after"):
+        (place / name).mkdir()
+    folder = ensemble_runs.ended(ensemble_runs.started(place, "--set", "train.segments=2"), place)
+    record = audited(folder, place / "before", "--segments", "2")
+    assert (record.segments_drawn, record.steps_total, record.steps_audited) == (2, 16, 16)
+    for state in (folder.job_file(1).parent / "checkpoint").glob("*.state"):
+        state.unlink()
+    record = audited(folder, place / "after", "--segments", "2", code=1)
+    assert [row.verdict for row in record.segments].count("cannot tell") == 2
+    assert (record.segments_drawn, record.steps_audited) == (0, 8)
+
+
 def test_another_stack_is_compared_within_a_measured_tolerance(
     single: RunFolder, tmp_path: Path
 ) -> None:

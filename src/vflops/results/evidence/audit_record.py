@@ -96,9 +96,11 @@ class AuditRecord(Document):
     segments_total: NonNegative
     """Number of parts that could be drawn."""
     segments_drawn: NonNegative
-    """Number of parts that were drawn at random, besides those that are always audited."""
+    """Number of parts that were drawn at random and could be compared, besides those that are
+    always audited."""
     steps_total: NonNegative
     steps_audited: NonNegative
+    """Steps of the parts that could be compared."""
     same_stack: bool
     """Whether hardware and software are those of the run, so that bits must be equal."""
     stack_differences: tuple[str, ...] = ()

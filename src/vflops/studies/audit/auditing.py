@@ -146,6 +146,7 @@ def audit(
         combined = combined_again(recorded, facts)
         events.write("end")
     rows, differences = examined.rows, tuple(examined.differences)
+    told = [row for row in rows if row.verdict != "cannot tell"]
     verdict, detail, ratio = judge_run(
         rows,
         combined,
@@ -161,9 +162,10 @@ def audit(
         versions={"vflops": vflops.__version__, "package": installed_package().sha256},
         nonce=nonce,
         segments_total=len(lot.pool),
-        segments_drawn=lot.drawn,
+        # Parts that could not be compared catch nothing, even if another rule chose them, too.
+        segments_drawn=max(lot.drawn - (len(rows) - len(told)), 0),
         steps_total=sum(segment.steps for segment in lot.pool),
-        steps_audited=sum(row.last - row.first for row in rows),
+        steps_audited=sum(row.last - row.first for row in told),
         same_stack=not differences,
         stack_differences=differences,
         trusted_run=trusted.record.id if trusted is not None and differences else None,
