@@ -80,7 +80,7 @@ class TestConformance(BackendConformance):
         with pytest.raises(Exception, match="OOM when allocating tensor") as caught:
             backend._tf.fill([1 << 42], np.float32(1))
         assert backend.is_out_of_memory(caught.value)
-        with pytest.raises(Exception, match="ndims must be == 2") as other:
+        with pytest.raises(Exception, match="ndims must be") as other:
             backend._tf.linalg.matmul([1.0], [1.0])
         assert not backend.is_out_of_memory(other.value)
 
