@@ -96,8 +96,13 @@ class MindSporeBackend(ArrayBackend):
                 self._assign(value, self._ms.Tensor(arrays[name].astype(np.float32)))
 
     def is_out_of_memory(self, error: Exception) -> bool:
-        """Also MindSpore's errors."""
-        exhausted = isinstance(error, RuntimeError) and "Memory not enough" in str(error)
+        """Also MindSpore's errors, and those of oneDNN below it.
+
+        oneDNN cannot create a primitive without memory for it; of an unsupported operation it
+        cannot even create the descriptor, which is another message.
+        """
+        text = str(error).strip() if isinstance(error, RuntimeError) else ""
+        exhausted = "Memory not enough" in text or text == "could not create a primitive"
         return exhausted or super().is_out_of_memory(error)
 
     def own_count(self, parts: Sequence[Inputs]) -> FrameworkCounted | None:
