@@ -582,14 +582,14 @@ def test_the_job_of_a_lost_node_restarts_on_the_free_node_of_a_held_allocation(
     monkeypatch.setenv("SLURM_JOB_ID", job)
     nodes = slurm.run("squeue", "-h", "-j", job, "-o", "%N").strip()
     monkeypatch.setenv("SLURM_JOB_NODELIST", nodes)
-    process = started(tmp_path, "--models", "2", epochs=80)
+    process = started(tmp_path, "--models", "2", epochs=400)
     folder = wait_for(tmp_path, "progress", 1, 2)
     where = [NodeRecord.read(node_file(folder.logged_attempts(k)[-1], 0)).name for k in (1, 2)]
     slurm.kill_node(where[1], noticed=True)
     slurm.wait(lambda: len(folder.logged_attempts(2)) == 2, "second attempt", limit_s=90)
     again = NodeRecord.read(node_file(folder.logged_attempts(2)[-1], 0)).name
     assert again not in where and folder.history().events("end", job=1) == []
-    assert_scored(ended(process, tmp_path, 0, 1), (1, 2), epochs=80, partial=False)
+    assert_scored(ended(process, tmp_path, 0, 1), (1, 2), epochs=400, partial=False)
 
 
 @pytest.mark.cluster

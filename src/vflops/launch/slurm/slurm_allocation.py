@@ -65,7 +65,10 @@ class AllocationScheduler(SlurmScheduler):
             )
         avoided = {*request.exclude, *(n.name for n in list_nodes(None) if not n.usable)}
         busy = set(self._busy_nodes())
-        best = sorted(nodes, key=lambda node: (node in avoided, node in busy))
+        # SLURM 22.05 may keep the CPUs of a step that ends after another node of the allocation
+        # died, so that the next step would wait for them.
+        used = {node for names in self._chosen.values() for node in names}
+        best = sorted(nodes, key=lambda node: (node in avoided, node in busy, node in used))
         chosen = best[: request.nodes]
         self._chosen[request.script.stem] = tuple(chosen)
         variables = {"SLURM_JOB_ID": job, "SLURM_JOB_NODELIST": ",".join(chosen)}
