@@ -26,6 +26,7 @@ from tests.support.never_stopped import NeverStopped
 from tests.support.shared_device import rank_device
 from vflops.config.training import TrainSettings
 from vflops.counting.capture import InputSpec
+from vflops.interruption import run_and_end
 from vflops.record.files.document import Data
 from vflops.record.formats.job import JobRecord
 from vflops.train import loop
@@ -174,4 +175,4 @@ def main(job: str, cases: str, precision: str) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(*sys.argv[1:4]))
+    run_and_end(main, *sys.argv[1:4])

@@ -133,7 +133,7 @@ class Team:
         while ranks.running():
             time.sleep(0.02)
         logs = [log.read_text()[-2000:] for log in sorted(self._place.glob("rank-*.log"))]
-        assert not any(ranks.poll()), "\n".join(logs)
+        assert not any(ranks.poll()), "\n".join([f"exit codes {ranks.poll()}", *logs])
 
     def _read(self, name: str) -> Trained:
         place = self._place / name
