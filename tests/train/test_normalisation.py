@@ -15,6 +15,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from vflops.errors import UsageError
+from vflops.interruption import run_and_end
 from vflops.models.resnet import ResNet
 from vflops.train.normalisation import (
     GhostBatchNorm1d,
@@ -207,10 +208,16 @@ def rank_main(rank: int, folder: str) -> None:
     dist.destroy_process_group()
 
 
+def other_rank(folder: str) -> int:
+    rank_main(1, folder)
+    return 0
+
+
 @pytest.fixture(scope="module")
 def two_ranks(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, dict[str, Tensor]]]:
     folder: Path = tmp_path_factory.mktemp("ranks")
-    other = multiprocessing.get_context("spawn").Process(target=rank_main, args=(1, str(folder)))
+    spawn = multiprocessing.get_context("spawn")
+    other = spawn.Process(target=run_and_end, args=(other_rank, str(folder)))
     other.start()
     rank_main(0, str(folder))  # this process is a rank too, which saves an import of torch
     other.join(60)
