@@ -173,6 +173,7 @@ def test_512_ranks_are_planned_as_those_of_the_cluster(tmp_path: Path) -> None:
     rehearsed = vflops(tmp_path, *layout, "--rehearse")
     assert rehearsed.returncode == 0, rehearsed.stderr
     plans = [json.loads(done.stdout) for done in (real, rehearsed)]
+    assert [planned.pop("rehearsal") for planned in plans] == [False, True]
     for planned in plans:  # it names the command of a short run, which has other options
         del planned["workloads"][TINY[0]]["time_source"]
     assert plans[0] == plans[1]

@@ -35,7 +35,7 @@ from vflops.studies.scale.papers import PAPERS, TRAININGS, V2, V3, doubling, end
 from vflops.studies.scale.point_figures import EnsembleFigures
 from vflops.studies.scale.scale_result import Point, Size
 from vflops.workloads.contract.registry import workload
-from vflops.workloads.contract.run_settings import load, profile
+from vflops.workloads.contract.run_settings import load, profile, workload_settings
 
 H100 = NodeResources("g", cores=96, memory_mb=1_000_000, gpus=8, gpu_type="h100")
 CPU = NodeResources("c", cores=32, memory_mb=100_000)
@@ -323,11 +323,36 @@ def test_the_list_says_what_is_not_known_and_estimates_only_from_the_same_precis
     made = study("v3", tmp_path)
     points = made.planned()
     assert all(p.time_s is None for p in points)
-    print_points(points)
-    shown = capsys.readouterr().out
-    assert shown.count("measured by the first point") == len(points)
-    print_points([replace(points[0], time_s=7200.0, time_is_least=True)])
-    assert "≥ 2" in capsys.readouterr().out
+    unknown = [None] * len(points)
+    print_points(points, unknown)
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "node-hours" not in shown and "the first point of a workload measures" in shown
+    print_points([replace(points[0], time_s=7200.0, time_is_least=True), points[1]], [None, 1])
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "≥ 2" in shown and "at least 2 node-hours for 1 of them" in shown
+
+
+def test_the_list_of_a_rehearsal_says_what_the_real_layout_would_need(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    given = ["launch.rehearse=true", "launch.nodes=4", "micro.budget_s=1"]
+    made = paper_study(
+        *("v3", "image-classification", tmp_path / "e", "tiny", given, [], None),
+        *(partial(options.settings, seed=None, keep_batch_per_rank=True), 8, None),
+    )
+    points = made.planned()
+    assert (points[3].nodes, points[3].ranks) == (4, 32)
+    memories = [made.memory_rank_bytes(point) for point in points]
+    print_points(points, memories)
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "nodes ranks memory state" in shown
+    assert "A rehearsal says nothing about their time" in shown
+    known = {memory for memory in memories if memory is not None}
+    section = workload_settings(points[0].part.experiment.settings)["image-classification"]
+    code = workload("image-classification").load_code()
+    model = code.create(section, expected_of("image-classification", section)).model()
+    weights = sum(weight.numel() for weight in model.parameters())
+    assert known == {3 * 4 * weights}  # weights, gradients, momenta
 
 
 def test_data_is_prepared_once_and_complete_points_are_derived_once(

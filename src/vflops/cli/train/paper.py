@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -103,11 +104,12 @@ def run_study(study: PaperStudy, like: Path | None, *, quiet: bool) -> None:
     from vflops.studies.scale.paper_page import comparison
 
     earlier = console.read_run(like) if like else None
-    with console.working("estimating the time of the points"):
+    with console.working("estimating what the points need"):
         points = study.planned(earlier)
+        memories = [study.memory_rank_bytes(point) for point in points]
     if line := rehearsal_line(study.parts[0].experiment.settings):
         console.say(line)
-    print_points(points)
+    print_points(points, memories)
     for warning in study.warnings(earlier):
         console.say(f"warning: {warning}")
     with Progress(quiet=quiet) as progress:
@@ -129,13 +131,17 @@ def run_study(study: PaperStudy, like: Path | None, *, quiet: bool) -> None:
         raise typer.Exit(CheckFailed.exit_code)
 
 
-def print_points(points: Sequence[PlannedPoint]) -> None:
-    """Print the points in the order in which they are run, with their node-hours."""
+def print_points(points: Sequence[PlannedPoint], memories: Sequence[int | None]) -> None:
+    """Print the points in the order in which they are run, each with its memory of a rank."""
     from vflops.cli.terminal import console
     from vflops.cli.terminal.columns import columns
+    from vflops.units import quantity
 
-    rows = [["workload", "M × P", "figures", "nodes", "time", "node-hours", "state"]]
-    for point in points:
+    missing = [point for point in points if point.state == "to run"]
+    known = [point for point in missing if point.node_hours is not None]
+    names = ["workload", "M × P", "figures", "nodes", "ranks", "memory"]
+    rows = [[*names, *(("time", "node-hours") if known else ()), "state"]]
+    for point, memory in zip(points, memories, strict=True):
         variant = f", {point.size.variant}" if point.size.variant else ""
         rows.append(
             [
@@ -143,36 +149,50 @@ def print_points(points: Sequence[PlannedPoint]) -> None:
                 f"{point.size.jobs} × {point.size.ranks}",
                 ", ".join(point.figures),
                 str(point.nodes),
-                *_time_cells(point),
+                str(point.ranks),
+                "—" if memory is None else quantity(memory, "B"),
+                *(_time_cells(point) if known else ()),
                 point.state,
             ]
         )
-    typer.echo(columns(rows, right=(3, 4, 5)))
+    typer.echo(columns(rows, right=range(3, len(rows[0]) - 1)))
     refused: dict[str, None] = {}
     for point in points:
         why = point.part.experiment.refused.get(point.size)
         if why is not None:
-            refused[f"refused {point.size.variant or ''}: {why}"] = None
+            variant = f" with {point.size.variant}" if point.size.variant else ""
+            refused[f"refused{variant}: {why}"] = None
     for line in refused:
         console.say(line)
-    missing = [point for point in points if point.state == "to run"]
-    known = [point.node_hours for point in missing if point.node_hours is not None]
+    if any(memories):
+        console.say("memory: a rank's weights, gradients and optimizer state", file=sys.stdout)
+    console.say(f"\n{_total(points, missing, known)}\n", file=sys.stdout)
+
+
+def _total(
+    points: Sequence[PlannedPoint], missing: Sequence[PlannedPoint], known: Sequence[PlannedPoint]
+) -> str:
+    """Return the number of points to run and the node-hours of those whose time is known."""
     total = f"{len(missing)} of {len(points)} points to run"
+    if points[0].part.experiment.settings.launch.rehearse:
+        return f"{total}. A rehearsal says nothing about their time on the real nodes"
     if known:
-        bound = "at least " if any(point.time_is_least for point in missing) else ""
-        total += f", {bound}{sum(known):,.3g} node-hours for {len(known)} of them"
+        bound = "at least " if any(point.time_is_least for point in known) else ""
+        hours = sum(point.node_hours or 0.0 for point in known)
+        total += f"; {bound}{hours:,.3g} node-hours for {len(known)} of them"
     if len(known) < len(missing):
-        total += "; --like RUN estimates the time of trainings from an earlier run"
-    typer.echo(f"\n{total}\n")
+        total += (
+            "; the first point of a workload measures the time of its others, or --like RUN"
+            " estimates it from an earlier run"
+        )
+    return total
 
 
 def _time_cells(point: PlannedPoint) -> list[str]:
     """Return the time and the node-hours of a point as text."""
     from vflops.units import seconds
 
-    if point.state != "to run":
-        return ["—", "—"]
     if point.time_s is None or point.node_hours is None:
-        return ["measured by the first point", ""]
+        return ["—", "—"]
     bound = "≥ " * point.time_is_least
     return [f"{bound}{seconds(point.time_s)}", f"{bound}{point.node_hours:,.3g}"]

@@ -196,7 +196,12 @@ def _plan_models(
             {"model": model, "wave": placement.wave, "places": placement.places}
             for model, placement in zip(order, mapping.placements, strict=True)
         ]
-        typer.echo(json_.dumps({"workloads": workloads, "placements": placements}, indent=1))
+        planned_run = {
+            "rehearsal": settings.launch.rehearse,
+            "workloads": workloads,
+            "placements": placements,
+        }
+        typer.echo(json_.dumps(planned_run, indent=1))
         return
     _show(mapping, order, estimates)
     for name, section in settings.workloads.items():

@@ -17,7 +17,10 @@ def run_experiment(experiment: Experiment, *, quiet: bool) -> None:
     from vflops.cli.terminal import console
     from vflops.cli.terminal.run_display import Progress
     from vflops.errors import CheckFailed
+    from vflops.run.run_size import rehearsal_line
 
+    if line := rehearsal_line(experiment.settings):
+        console.say(line)
     _print_refused(experiment)  # shown before hours are spent on the other points
     with Progress(quiet=quiet) as progress:
         result = experiment.run(progress.observer)
@@ -54,6 +57,8 @@ def print_result(experiment: Experiment, result: Scale) -> None:
     remarks = axis.remarks(result)
     if remarks:
         typer.echo("\n" + columns(remarks))
+    if result.rehearsal:
+        typer.echo("\nrehearsal: ranks shared devices, so these speeds say nothing about others")
     for headline, explanation in result.warnings:
         console.say(f"\nwarning: {headline}: {explanation}", indent=9, file=sys.stdout)
     typer.echo(f"\nfigures  {console.shell_path(experiment.figures_file)}")

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from vflops.config.settings import Settings
 from vflops.config.training import CEILING_PRECISIONS
@@ -29,6 +30,9 @@ from vflops.studies.scale.kinds import KINDS, sizes
 from vflops.studies.scale.node_shares import NodeShares, node_shares, placed
 from vflops.studies.scale.papers import Paper, PaperFigure
 from vflops.studies.scale.scale_result import Scale, Size, Variant
+
+if TYPE_CHECKING:
+    from vflops.run.training_cost import Estimate
 
 _HOUR_S = 3600.0
 
@@ -52,10 +56,15 @@ class PlannedPoint:
     """``complete``, ``to run`` or ``refused``."""
     nodes: int
     """The number of nodes on which its ranks are placed."""
-    time_s: float | None
+    time_s: float | None = None
     """The estimated time with its ceilings; None if it is not known, or nothing is to be run."""
     time_is_least: bool = False
     """Whether the time is a lower bound, computed from measured ceilings."""
+
+    @property
+    def ranks(self) -> int:
+        """The ranks of all its models: with accelerators, each rank has one."""
+        return self.size.jobs * self.size.ranks
 
     @property
     def node_hours(self) -> float | None:
@@ -155,10 +164,10 @@ class PaperStudy:
         names = tuple(dict.fromkeys(use.figure.number for use, _ in uses))
         nodes = self.shares[experiment.workload].nodes_of(size)
         if size in experiment.refused:
-            return PlannedPoint(part, size, names, "refused", nodes, None)
+            return PlannedPoint(part, size, names, "refused", nodes)
         found = existing_run(folder)
         if found is not None and is_complete(found):
-            return PlannedPoint(part, size, names, "complete", nodes, None)
+            return PlannedPoint(part, size, names, "complete", nodes)
         time_s, is_least = self._time(experiment, size, earlier)
         return PlannedPoint(part, size, names, "to run", nodes, time_s, is_least)
 
@@ -169,8 +178,6 @@ class PaperStudy:
 
         A search takes its duration; for trainings it is the estimate of ``vflops plan``.
         """
-        from vflops.run.estimate import estimate_run
-
         settings = experiment.point_settings(size)
         section = settings.workloads[experiment.workload]
         ceilings_s = settings.micro.budget_s if settings.micro.benchmarks else 0.0
@@ -179,11 +186,17 @@ class PaperStudy:
         earlier = earlier or self._measured(experiment.workload, section["train"]["precision"])
         if earlier is None:
             return None, False
-        placement = placed(settings, experiment.workload, size)
-        estimate = estimate_run(settings, placement, earlier)[experiment.workload]
+        estimate = _estimate(experiment, size, earlier)
         if estimate.time_s is None:
             return None, False
         return estimate.time_s + ceilings_s, estimate.time_is_least
+
+    def memory_rank_bytes(self, point: PlannedPoint) -> int | None:
+        """Return a rank's memory for weights, gradients and optimizer state; None for a search."""
+        experiment = point.part.experiment
+        if point.state == "refused" or KINDS[experiment.axis.kind].of_searches:
+            return None
+        return _estimate(experiment, point.size, None).memory_rank_bytes
 
     def warnings(self, earlier: Contents | None = None) -> list[str]:
         """Return a warning if searches are too short to become valid at the measured speed."""
@@ -275,6 +288,15 @@ class PaperStudy:
             if point.run
         }
         return list(found)
+
+
+def _estimate(experiment: Experiment, size: Size, earlier: Contents | None) -> Estimate:
+    """Return what ``vflops plan`` says of a point with trainings."""
+    from vflops.run.estimate import estimate_run
+
+    settings = experiment.point_settings(size)
+    placement = placed(settings, experiment.workload, size)
+    return estimate_run(settings, placement, earlier)[experiment.workload]
 
 
 def _variants(figure: PaperFigure, workload: str, settings: Settings) -> tuple[Variant, ...]:
