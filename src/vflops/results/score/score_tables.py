@@ -148,9 +148,11 @@ def _vflops_row(
 ) -> tuple[int, tuple[str, str]]:
     """Return the position and the row of VFLOPS: first, or after other rows for an open task."""
     name = figure_text.vflops_name(scored.task)
+    capped = scored.capped_vflops
     if scored.task != "open":
-        return 0, (name, figure_text.valid_flops(scored.capped_vflops, published))
-    return after, (name, f"{quantity(published, 'VFLOPS')} ({figure_text.NOT_COMPARABLE})")
+        return 0, (name, figure_text.valid_flops(capped, published))
+    notes = (figure_text.published_flops(capped, published), figure_text.NOT_COMPARABLE)
+    return after, (name, f"{quantity(capped, 'VFLOPS')} ({'; '.join(filter(None, notes))})")
 
 
 def task_lines(score: Score) -> list[str]:
@@ -271,14 +273,12 @@ def repeat_rows(repeat: RepeatScore) -> list[tuple[str, ...]]:
         ("quality", *spread(repeat.quality, None), ended),
         ("epochs to quality", *spread(repeat.epochs_to_quality, None), reached),
     ]
-    published = spread(repeat.vflops, "VFLOPS")
-    if repeat.task == "open":
-        return [*rows, (figure_text.OPEN_VFLOPS, *published, ended)]
-    return [
-        ("VFLOPS", *spread(repeat.vflops_capped, "VFLOPS"), ended),
-        (f"VFLOPS {figure_text.AS_PUBLISHED}", *published, ended),
-        *rows,
+    name = figure_text.vflops_name(repeat.task)
+    valid = [
+        (name, *spread(repeat.vflops_capped, "VFLOPS"), ended),
+        (f"{name} {figure_text.AS_PUBLISHED}", *spread(repeat.vflops, "VFLOPS"), ended),
     ]
+    return [*rows, *valid] if repeat.task == "open" else [*valid, *rows]
 
 
 def ceiling_rows(score: Score) -> list[tuple[str, ...]]:
@@ -350,8 +350,7 @@ def model_rows(score: Score) -> list[tuple[str, ...]]:
 
 
 def _per_watt(scored: TrainingScore | EnsembleScore) -> str:
-    is_open = scored.task == "open"
-    per_watt = scored.vflops_per_watt if is_open else scored.capped_vflops_per_watt
+    per_watt = scored.capped_vflops_per_watt
     if per_watt is None:
         return f"— {figure_text.power(scored.power)}"
     return f"{quantity(per_watt, 'VFLOPS/W')} at {figure_text.power(scored.power)}"
