@@ -114,6 +114,19 @@ def test_score_says_why_there_is_no_figure(vflops: Vflops, handmade_run: Handmad
     assert "MFU              — (no ceiling was measured in fp32)" in result.stdout
 
 
+def test_score_of_a_job_that_has_not_started_has_no_empty_figures(
+    vflops: Vflops, handmade_run: HandmadeRun
+) -> None:
+    record = job()
+    facts = {"floor": 1.5180980983747803, "vocabulary": 64}
+    data = record.data.model_copy(update={"facts": facts})
+    handmade_run.plan(record.model_copy(update={"data": data}))
+    shown = vflops("score", handmade_run.folder.path).stdout
+    assert "incomplete  has not started" in shown and "quality     no " in shown
+    assert "floor 1.518, vocabulary 64" in shown
+    assert "—" not in shown.partition("image-classification: ")[0] and "0 s" not in shown
+
+
 def test_a_run_in_progress_is_called_so_and_nothing_of_it_is_kept(
     vflops: Vflops, run_folder: RunFolder
 ) -> None:

@@ -144,8 +144,7 @@ def setting_rows(training: TrainingScore) -> list[tuple[str, str]]:
         ("ranks", str(training.ranks)),
         ("batch of all ranks", integer(training.batch)),
         *score_tables.scale_rows(training.scale),
-        ("data", figure_text.data(training)),
-        *([("", figure_text.data_facts(training))] if training.data_facts else []),
+        *score_tables.data_rows(training),
     ]
     if work is None:
         return [

@@ -174,6 +174,8 @@ def training_rows(training: TrainingScore) -> list[tuple[str, str]]:
     rows = []
     if not training.complete:
         rows.append(("incomplete", figure_text.progress(training)))
+    if not training.attempts:  # nothing else is known
+        return [*rows, ("quality", figure_text.achieved(quality)), *data_rows(training)]
     flops = quantity(speed.flops if speed else None, "FLOPS")
     results = [
         ("time to quality", figure_text.time_to_quality(quality)),
@@ -194,14 +196,19 @@ def training_rows(training: TrainingScore) -> list[tuple[str, str]]:
         *utilisation_rows(training),
         (figure_text.vflops_name(training.task, "/W"), _per_watt(training)),
         ("time", figure_text.budget(training)),
-        ("data", figure_text.data(training)),
-        *([("", figure_text.data_facts(training))] if training.data_facts else []),
+        *data_rows(training),
         *parallelism_text.shared_rows(training),
     ]
     if training.attempts > 1:
         repeated = count(training.samples_redone, "sample")
         rows.append(("attempts", f"{training.attempts}, {repeated} repeated"))
     return rows
+
+
+def data_rows(training: TrainingScore) -> list[tuple[str, str]]:
+    """Return what a job is trained on, and facts about it."""
+    facts = [("", figure_text.data_facts(training))] if training.data_facts else []
+    return [("data", figure_text.data(training)), *facts]
 
 
 def utilisation_rows(training: TrainingScore) -> list[tuple[str, str]]:
