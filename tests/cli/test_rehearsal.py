@@ -147,7 +147,7 @@ def test_an_ensemble_of_two_nodes_is_acted_out_on_this_machine(tmp_path: Path) -
     (ensemble,) = scored.ensembles
     assert ensemble.flops
     assert (ensemble.vflops, ensemble.vflops_capped) == (None, None)
-    assert said.startswith("rehearsal: 4 ranks on 2 nodes of 2 ranks share")
+    assert "\nrehearsal: 4 ranks on 2 nodes of 2 ranks share" in said
     (step,) = (line for line in said.splitlines() if line.startswith("next: "))
     assert "--nodes 2" in step and "--on slurm" in step
     assert "ranks_per_node" not in step
