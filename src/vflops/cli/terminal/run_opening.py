@@ -77,7 +77,7 @@ def _earlier_s(words: Sequence[str], chosen: RunOptions) -> float | None:
             continue
         if chosen.profile is None:
             known -= {"--profile", folder.record.settings.profile}
-        if known == set(words) and history.state.complete and len(history.jobs[0]) == 1:
-            events = history.jobs[0][0].events
-            return events[-1].utc_s - events[0].utc_s
+        if known == set(words) and history.state.complete:
+            attempts = [log.events for log in history.jobs[0] if log.events]
+            return sum(events[-1].utc_s - events[0].utc_s for events in attempts)
     return None
