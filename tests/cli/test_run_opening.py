@@ -11,7 +11,7 @@ import pytest
 
 from tests.support.dated_runs import Dated, dated_run
 from vflops.cli.run_options import RunOptions
-from vflops.cli.terminal.run_opening import opening_lines
+from vflops.cli.train.run_opening import opening_lines
 from vflops.record import own_runs
 from vflops.units import seconds
 from vflops.workloads.contract.registry import suite
@@ -64,7 +64,7 @@ def test_the_lines_do_not_wait_for_the_framework() -> None:
     code = (
         "import sys\n"
         "from vflops.cli.run_options import RunOptions\n"
-        "from vflops.cli.terminal.run_opening import opening_lines\n"
+        "from vflops.cli.train.run_opening import opening_lines\n"
         "opening_lines(RunOptions())\n"
         "print({'torch', 'altair', 'rich'} & set(sys.modules))\n"
     )

@@ -269,7 +269,7 @@ def _check_search(settings: Settings, name: str, train: TrainSettings) -> None:
     if settings.repeat > 1:
         raise UsageError(
             f"{name} is a search, which a run cannot repeat, but repeat is {settings.repeat}",
-            hint="run it again with another --seed, or repeat its work: vflops replay RUN",
+            hint=Hint("run it again with another --seed, or repeat its work", "vflops replay RUN"),
         )
 
 

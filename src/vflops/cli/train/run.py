@@ -47,7 +47,7 @@ def run(
 ) -> None:
     """Run a workload, or the whole suite, and write its report."""
     from vflops.cli.terminal.console import say
-    from vflops.cli.terminal.run_opening import opening_lines
+    from vflops.cli.train.run_opening import opening_lines
 
     chosen = RunOptions(
         workload=workload,
