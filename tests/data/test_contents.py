@@ -76,7 +76,7 @@ def put_validation_into_training(images: PackedImages) -> None:
     shard = images.path / "train-00000.bin"
     stolen = (images.path / "val-00000.bin").read_bytes()
     with shard.open("r+b") as file:
-        file.seek(3 * images.split("train").max_bytes)
+        file.seek(3 * int(images.split("train").sizes_bytes[0]))
         file.write(stolen)
 
 
