@@ -290,6 +290,6 @@ def test_more_shards_than_files_may_be_open(tmp_path: Path) -> None:
         "resource.setrlimit(resource.RLIMIT_NOFILE, (40, hard))\n"
         "from vflops.data.images.packed_images import PackedImages\n"
         "split = PackedImages.open(Path(sys.argv[1])).split('train')\n"
-        "split.read(range(80), np.empty(80 * split.max_bytes, np.uint8))\n"
+        "split.read(range(80), np.empty(80 * int(split.sizes_bytes.max()), np.uint8))\n"
     )
     subprocess.run([sys.executable, "-c", code, str(path)], check=True)
