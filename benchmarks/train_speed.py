@@ -127,7 +127,7 @@ def in_memory(made: Engine) -> tuple[torch.Tensor, torch.Tensor]:
     assert isinstance(samples, ImageSamples)
     split = samples._split
     size = int(split.heights[0])
-    flat = torch.empty(len(split) * split.max_bytes, dtype=torch.uint8)
+    flat = torch.empty(len(split) * int(split.sizes_bytes.max()), dtype=torch.uint8)
     split.read(range(len(split)), flat.numpy())
     images = flat.view(len(split), size, size, 3).permute(0, 3, 1, 2).float() / 255
     return images, torch.from_numpy(split.labels)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
+import re
 from pathlib import Path
 
 import pytest
 
+from vflops.cli.terminal.columns import columns
 from vflops.cli.train.plan import plan
 from vflops.cli.train.run import run
 from vflops.errors import UsageError
@@ -28,6 +31,30 @@ def test_a_plan_for_several_nodes_is_run_by_a_scheduler(
     line = capsys.readouterr().err.strip()
     assert line.startswith(f"next: vflops run {IC} ")
     assert "--ranks 2" in line and "--on slurm --nodes 512" in line
+
+
+def test_too_many_ranks_for_batch_and_machine_lead_to_a_command_that_runs(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """More ranks than the batch has samples and the machine has cores: both must fit."""
+    with pytest.raises(UsageError, match="9999 ranks do not fit on this machine") as error:
+        plan(IC, profile="tiny", ranks=9999)
+    suited = re.match(r"use --ranks (\d+)", str(error.value.hint))
+    assert suited is not None
+    plan(IC, profile="tiny", ranks=int(suited[1]), json=True)
+    assert json.loads(capsys.readouterr().out)["placements"]
+    with pytest.raises(UsageError, match="use at most 32 ranks"):  # the nodes are others
+        plan(IC, profile="tiny", ranks=9999, nodes=1, slots=9999)
+
+
+def test_a_command_of_a_narrow_table_is_not_broken_at_hyphens(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("COLUMNS", "60")
+    command = "vflops run image-classification --profile tiny --set train.warmup_epochs=0"
+    for padding in range(30):
+        shown = columns([["time", "x" * padding + " " + command]])
+        assert " ".join(shown.split()).endswith(command)
 
 
 def test_waves_need_an_ensemble_however_it_is_asked_for(tmp_path: Path) -> None:

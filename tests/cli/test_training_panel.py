@@ -76,12 +76,12 @@ def test_score_shows_trainings_first_and_fits_the_terminal(
     assert not too_wide
     assert text.startswith("image-classification, mean of 2 seeds\n")
     interval = r"3\.51\s+MVFLOPS\s+±\s+512\s+kVFLOPS"  # 12.7 · s / √2
-    assert re.search(rf"open\s+VFLOPS\s+{interval}\s+1\.6\d\s+%", text)
+    assert re.search(rf"open\s+VFLOPS\s+as\s+published\s+{interval}\s+1\.6\d\s+%", text)
     assert re.search(r"open\s+task\s+[0-9a-f]{12}:\s+target\s+0.8\s+instead\s+of", text)
     assert text.index("seed 1") < text.index("seed 2") < text.index("ceilings")
     assert "not measured: gemm peak fp8: this device has none" in text
     for figure in (
-        "open VFLOPS      3.47 MVFLOPS (own task: not comparable)",
+        "open VFLOPS      1.92 MVFLOPS (3.47 as published; own",
         "quality factor   1: the target was reached (1.802 =",
         "time to quality  59 s, epoch 3",
         "2, 500 samples repeated",
@@ -112,6 +112,19 @@ def test_score_says_why_there_is_no_figure(vflops: Vflops, handmade_run: Handmad
     assert "time to quality  not reached" in result.stdout
     assert "power not measured (nothing was sampled)" in result.stdout
     assert "MFU              — (no ceiling was measured in fp32)" in result.stdout
+
+
+def test_score_of_a_job_that_has_not_started_has_no_empty_figures(
+    vflops: Vflops, handmade_run: HandmadeRun
+) -> None:
+    record = job()
+    facts = {"floor": 1.5180980983747803, "vocabulary": 64}
+    data = record.data.model_copy(update={"facts": facts})
+    handmade_run.plan(record.model_copy(update={"data": data}))
+    shown = vflops("score", handmade_run.folder.path).stdout
+    assert "incomplete  has not started" in shown and "quality     no " in shown
+    assert "floor 1.518, vocabulary 64" in shown
+    assert "—" not in shown.partition("image-classification: ")[0] and "0 s" not in shown
 
 
 def test_a_run_in_progress_is_called_so_and_nothing_of_it_is_kept(
@@ -283,8 +296,11 @@ def test_the_view_in_a_terminal_shows_where_training_stands() -> None:
     for kind, data in course(0.4, 0.9)[:-2]:
         shown.event(kind, data)
     shown.close()
-    last = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", out.getvalue()).split("training image")[-1]
-    assert "classification, seed 2 (2 of 3)" in last
+    *_, panel, last = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", out.getvalue()).split("training image")
+    left = (
+        "-classification, seed 2 (2 of 3): epoch 2.00 of 3, loss 0.6667, top-1 accuracy 0.9 (target"
+    )
+    assert " ".join(last.split()).startswith(left) and "device" not in last
     for name, value in (
         ("epoch", "2.00 of 3"),
         ("loss", "0.6667"),
@@ -293,7 +309,7 @@ def test_the_view_in_a_terminal_shows_where_training_stands() -> None:
         ("device", "Test GPU, 2 ranks, fp32, compiled"),
         ("curve", "▄█"),
     ):
-        assert re.search(rf"{name}\s+{re.escape(value)}", last), (name, last)
+        assert re.search(rf"{name}\s+{re.escape(value)}", panel), (name, panel)
 
 
 @pytest.mark.parametrize(("noted", "has_loss"), [(18, False), (20, True)])

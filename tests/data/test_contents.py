@@ -48,7 +48,7 @@ def copied(images: PackedImages, tmp_path: Path) -> PackedImages:
 
 
 def read_all(split: PackedImageSplit) -> None:
-    out = np.empty(len(split) * split.max_bytes, np.uint8)
+    out = np.empty(len(split) * int(split.sizes_bytes.max()), np.uint8)
     split.read(range(len(split)), out)
 
 
@@ -76,7 +76,7 @@ def put_validation_into_training(images: PackedImages) -> None:
     shard = images.path / "train-00000.bin"
     stolen = (images.path / "val-00000.bin").read_bytes()
     with shard.open("r+b") as file:
-        file.seek(3 * images.split("train").max_bytes)
+        file.seek(3 * int(images.split("train").sizes_bytes[0]))
         file.write(stolen)
 
 
@@ -192,7 +192,7 @@ def test_samples_are_hashed_only_when_they_are_first_read(
 
     monkeypatch.setattr(content_check, "values_digest", count)
     split = images.split("train").compare_contents()
-    out = np.empty(len(split) * split.max_bytes, np.uint8)
+    out = np.empty(len(split) * int(split.sizes_bytes.max()), np.uint8)
     split.read([0, 1, 2], out)
     split.read([1, 2, 3], out)
     assert len(hashed) == 4

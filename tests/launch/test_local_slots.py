@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from vflops.launch import attempt
-from vflops.launch.local.local_launcher import divide_node
+from vflops.launch.local.local_launcher import Slot, divide_node, where
 
 
 @pytest.mark.parametrize(
@@ -52,3 +52,20 @@ def test_telemetry_reads_the_devices_that_the_ranks_have(
 ) -> None:
     record: Any = SimpleNamespace(settings={"train": {"device": device}})
     assert list(attempt._used_devices(record, ranks, gpus_per_rank)) == list(used)
+
+
+@pytest.mark.parametrize(
+    ("slots", "text"),
+    [
+        ([((0,), None)], "core 0"),
+        ([((0, 1), None), ((2, 3), None)], "cores 0-3"),
+        ([((0, 1), None)] * 4, "4 ranks share cores 0-1"),  # a rehearsal on two cores
+        ([((0,), "0"), ((1,), "1")], "devices 0, 1"),
+        ([((0,), "GPU-aaaa")] * 8, "8 ranks share device GPU-aaaa"),
+        ([], ""),
+    ],
+)
+def test_the_place_of_a_job_names_each_core_and_device_once(
+    slots: list[tuple[tuple[int, ...], str | None]], text: str
+) -> None:
+    assert where([Slot(number, *slot) for number, slot in enumerate(slots)]) == text

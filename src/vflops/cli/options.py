@@ -178,11 +178,17 @@ def sized_settings(
     are those of ``launch.nodes`` nodes that are not known here.
     """
     from vflops.config.settings import given_settings
+    from vflops.errors import UsageError
     from vflops.run.run_size import check_scalable, size_run
 
     if slots is not None:  # the nodes cannot be queried
         profile = profile or default_profile()
-    requested = settings(profile, seed, config, assignments, workloads=workloads)
+    try:
+        requested = settings(profile, seed, config, assignments, workloads=workloads)
+    except UsageError:
+        if ranks is not None and scale is None and slots is None:
+            _check_ranks(ranks, profile, seed, config, assignments, workloads)
+        raise
     if scale is not None:
         check_scalable(requested, scale, assignments)
     given = given_settings(config, assignments)
@@ -191,6 +197,26 @@ def sized_settings(
         return requested, size
     changed = [*assignments, *size.assignments]
     return settings(requested.profile, seed, config, changed, workloads=workloads), size
+
+
+def _check_ranks(
+    ranks: int,
+    profile: str | None,
+    seed: int | None,
+    config: Path | None,
+    assignments: list[str],
+    workloads: str,
+) -> None:
+    """Raise if this machine takes fewer ranks, which no change of the other settings mends."""
+    from vflops.launch.factory import runs_here
+    from vflops.run.validate import check_ranks
+    from vflops.workloads.contract.run_settings import workload_settings
+
+    others = [item for item in assignments if not item.startswith("train.ranks=")]
+    base = settings(profile, seed, config, others, workloads=workloads)
+    if runs_here(base.launch.on) and not base.launch.rehearse:
+        for section in workload_settings(base).values():
+            check_ranks(section.train, ranks, base.launch)
 
 
 def rehearsal_settings(*, rehearse: bool) -> list[str]:

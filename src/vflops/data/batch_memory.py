@@ -5,6 +5,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+_MARGIN = 8
+"""A buffer that grows gets this fraction more than it needs, because pinning memory is slow."""
+
 
 class BatchMemory:
     """The buffers of one batch in flight; a loader has one per batch that it prefetches."""
@@ -23,9 +26,21 @@ class BatchMemory:
         self._used.pop(name, None)
         return buffer
 
-    def set_used(self, name: str, count: int) -> None:
-        """Declare that only the first ``count`` elements of ``name`` are used and need copying."""
-        self._used[name] = count
+    def at_least(self, name: str, count: int, dtype: torch.dtype) -> Tensor:
+        """Return a flat buffer of ``count`` elements or more, of which ``count`` are used.
+
+        It grows when a batch needs more, with a margin, so that this happens seldom.
+        """
+        known = self._buffers.get(name)
+        if known is None:
+            size = count
+        elif known.numel() < count:
+            size = count + count // _MARGIN
+        else:
+            size = known.numel()
+        buffer = self.buffer(name, (size,), dtype)
+        self._used[name] = count  # only these need copying
+        return buffer
 
     def used_part(self, tensor: Tensor) -> Tensor:
         """Return the part of a buffer that is used."""

@@ -11,7 +11,7 @@ from typing import Literal
 
 from vflops.data.packed_folder import require_packed
 from vflops.data.packed_index import INDEX
-from vflops.errors import FolderError, UsageError
+from vflops.errors import FolderError, Hint, UsageError
 from vflops.record.files.document import read_json
 
 Content = Literal["images", "years", "text", "tokens"]
@@ -108,7 +108,7 @@ def source_kind(folder: Path) -> Content:
     if kind.packed:
         raise UsageError(
             f"{folder} holds packed {CONTENT_NAMES[kind.content]}; expected the original files",
-            hint=f"to check packed data: vflops data verify {folder}",
+            hint=Hint("to check packed data", f"vflops data verify {folder}"),
         )
     return kind.content
 

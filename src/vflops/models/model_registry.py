@@ -12,7 +12,7 @@ from typing import Any
 
 from vflops.counting.conventions import EXECUTED_CONVENTION, PUBLISHED_CONVENTION
 from vflops.counting.input_specs import Input, InputSpec
-from vflops.errors import UsageError, unknown_name
+from vflops.errors import Hint, UsageError, unknown_name
 from vflops.extensions import load_extensions
 from vflops.models.language.transformer_design import PUBLISHED
 
@@ -130,7 +130,7 @@ def model(name: str) -> ModelSpec:
         if name in workloads():
             raise UsageError(
                 f"{name} is a workload, expected a model: {', '.join(models())}",
-                hint=f"a run counts the operations that it trains: vflops run {name}",
+                hint=Hint("a run counts the operations that it trains", f"vflops run {name}"),
             )
         error = unknown_name("model", name, models())
         hint = f"{error.hint}; or name your own model as package.module:callable"

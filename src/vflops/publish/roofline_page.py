@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from vflops.counting.count import Count, count
-from vflops.errors import UsageError
+from vflops.errors import Hint, UsageError
 from vflops.publish.pages.roofline_points import Achieved
 from vflops.publish.report.training_blocks import roofline_models
 from vflops.record.files import atomic
@@ -123,7 +123,7 @@ def _require_ceilings(
         needed = dict.fromkeys(name for graph in models for name in roofline_benchmarks(graph))
         raise UsageError(
             f"run {run.id} lacks measurements for a roofline ({', '.join([*needed, 'memory'])})",
-            hint=f"measure them: vflops micro {' '.join(needed)} memory all-reduce",
+            hint=Hint("measure them", f"vflops micro {' '.join(needed)} memory all-reduce"),
         )
     if precision is not None and precision not in known:
         raise UsageError(

@@ -34,7 +34,7 @@ from pydantic import ValidationError
 import vflops
 from vflops.config.launch import on_this_machine
 from vflops.config.settings import Settings
-from vflops.errors import FolderError, VflopsError
+from vflops.errors import FolderError, Hint, VflopsError
 from vflops.record.files import atomic
 from vflops.record.files.digest import file_digest
 from vflops.record.files.document import Document, first_fault, read_json
@@ -297,7 +297,7 @@ class RunFolder:
         except ValidationError as error:
             raise FolderError(
                 f"{path} is invalid: {first_fault(error)}",
-                hint=f"write it again: vflops resume {self.path}",
+                hint=Hint("write it again", f"vflops resume {self.path}"),
             ) from error
         return record.model_copy(update={"ranks": change.ranks, "settings": change.settings})
 

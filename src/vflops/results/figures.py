@@ -4,7 +4,7 @@ The keys differ from the fields of score.json, whose names are those of the firs
 figure ``vflops`` is the field ``vflops_capped``, with a quality factor of at most 1, and the figure
 ``vflops_published`` is the field ``vflops``, equation 7 of the papers. Likewise, ``quality_factor``
 is the field ``penalty_capped``, ``quality_factor_published`` is ``penalty``, and
-``vflops_per_watt`` is ``vflops_capped_per_watt``. The figures of open tasks follow equation 7.
+``vflops_per_watt`` is ``vflops_capped_per_watt``.
 """
 
 from __future__ import annotations
@@ -362,8 +362,8 @@ def _valid_flops(
         "vflops": None if is_open else scored.capped_vflops,
         "vflops_published": None if is_open else published,
         "vflops_per_watt": None if is_open else scored.capped_vflops_per_watt,
-        "open_vflops": published if is_open else None,
-        "open_vflops_per_watt": scored.vflops_per_watt if is_open else None,
+        "open_vflops": scored.capped_vflops if is_open else None,
+        "open_vflops_per_watt": scored.capped_vflops_per_watt if is_open else None,
     }
 
 

@@ -42,14 +42,12 @@ def estimate_run(
     placement: Plan,
     earlier: Contents | None,
     show_step: ShowStep = lambda text: nullcontext(),
-    *,
-    short_run: str | None = None,
 ) -> dict[str, Estimate]:
     """Return an estimate for each workload of a run, with its models placed as in ``placement``.
 
     Raise if the run would reject a model. The speed is estimated from the run ``earlier``, if any.
     ``show_step`` is called with a description of each slow operation, and returns a context in
-    which the operation is executed. ``short_run`` is a command that measures the speed.
+    which the operation is executed.
     """
     return {
         name: _WorkloadEstimator(
@@ -59,7 +57,6 @@ def estimate_run(
             _own_placement(section, settings, placement),
             earlier,
             show_step,
-            short_run,
         ).estimate()
         for name, section in workload_settings(settings).items()
     }
@@ -129,7 +126,6 @@ class _WorkloadEstimator:
     placement: Plan
     earlier: Contents | None
     show_step: ShowStep
-    short_run: str | None
 
     def estimate(self) -> Estimate:
         data = _expected_data(self.spec, self.section, self.settings.profile, self.show_step)
@@ -197,8 +193,7 @@ class _WorkloadEstimator:
         """Return the speed from an earlier run or its ceilings, and the reason if it is None."""
         name, placement, earlier = self.spec.name, self.placement, self.earlier
         if earlier is None:
-            short = f"; a short one: {self.short_run}" if self.short_run else ""
-            return None, f"not known: name an earlier run with --like RUN{short}"
+            return None, "not known: name an earlier run with --like RUN"
         require_measurement(earlier, "no time can be estimated from them")
         run = earlier.folder.path.name
         speed = measured_speed(training_scores(earlier), name, training, run)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from shutil import rmtree
 
-from vflops.errors import UsageError, VflopsError
+from vflops.errors import Hint, UsageError, VflopsError
 from vflops.record.folder import RunFolder
 from vflops.record.formats.job import JobRecord
 from vflops.record.formats.job_events import JobGivenUp, JobPlanned
@@ -26,12 +26,12 @@ def require_can_be_ended(folder: RunFolder) -> None:
     if not _workers(folder):
         raise UsageError(
             f"{folder.path} has no search that could be ended",
-            hint=f"resume it: vflops resume {folder.path}",
+            hint=Hint("resume it", f"vflops resume {folder.path}"),
         )
     if fault := _fault(folder):
         raise UsageError(
             f"the search in {folder.path} cannot be ended here: {fault}",
-            hint=f"resume it, and stop it then: vflops resume {folder.path}",
+            hint=Hint("resume it, and stop it then", f"vflops resume {folder.path}"),
         )
 
 

@@ -269,7 +269,7 @@ def _check_search(settings: Settings, name: str, train: TrainSettings) -> None:
     if settings.repeat > 1:
         raise UsageError(
             f"{name} is a search, which a run cannot repeat, but repeat is {settings.repeat}",
-            hint="run it again with another --seed, or repeat its work: vflops replay RUN",
+            hint=Hint("run it again with another --seed, or repeat its work", "vflops replay RUN"),
         )
 
 
@@ -292,18 +292,29 @@ def _check_room(train: TrainSettings, models: int, launch: LaunchSettings, *, wa
     """Raise if this machine has too few devices for the ranks of all models."""
     from vflops.launch.placement import plan
     from vflops.launch.sizing import local_node, local_nodes
-    from vflops.machine.devices import pick
 
     if launch.rehearse:
         plan(local_nodes(launch, train.device), models, train.ranks, waves=waves)
         return
-    name, ranks = train.device, train.ranks
-    device = pick(name, "train.device").torch_device
-    node = local_node(launch, name)
+    check_ranks(train, train.ranks, launch)
+    plan([local_node(launch, train.device)], models, train.ranks, waves=waves)
+
+
+def check_ranks(train: TrainSettings, ranks: int, launch: LaunchSettings) -> None:
+    """Raise if this machine has too few devices for ``ranks`` ranks of one model.
+
+    The hint names a number of ranks that the batch of ``train`` can be divided by.
+    """
+    from vflops.launch.sizing import local_node
+    from vflops.machine.devices import pick
+
+    device = pick(train.device, "train.device").torch_device
+    node = local_node(launch, train.device)
     count, slot = node.slots, f"{device.type} device" if node.accelerated else "processor core"
     if ranks > count:
+        parts = train.accumulate * train.ghosts
+        suited = max(n for n in range(1, count + 1) if n == 1 or train.batch % (n * parts) == 0)
         raise UsageError(
             f"{ranks} ranks do not fit on this machine: it has room for {count}, one {slot} each",
-            hint=f"use --ranks {count}" + (" or fewer" if count > 1 else ""),
+            hint=f"use --ranks {suited}" + (" or fewer" if suited > 1 else ""),
         )
-    plan([node], models, ranks, waves=waves)

@@ -17,9 +17,11 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from tests.support.data_images import contents
+from vflops.data.batch_memory import BatchMemory
 from vflops.data.images.image_writer import ImageWriter
 from vflops.data.images.packed_images import PackedImages, PackedImageSplit
 from vflops.errors import CheckFailed, RunFailed, UsageError, VflopsError
+from vflops.workloads.image_classification.data import ImageSamples
 
 Image = NDArray[np.uint8]
 CLASSES = ("a", "b", "c")
@@ -73,7 +75,7 @@ def test_images_come_back_in_the_order_asked(
     path = write(tmp_path_factory.mktemp("packed") / "p", images, images[:1], shard_bytes)
     split = PackedImages.open(path).split("train")
     indices = data.draw(st.lists(st.integers(0, count - 1), max_size=80))
-    out = np.zeros(len(indices) * split.max_bytes + 5, np.uint8)
+    out = np.zeros(sum(images[i].size for i in indices) + 5, np.uint8)
     starts = split.read(indices, out)
     assert starts.dtype == np.int64
     for actual, index in zip(pieces(split, indices, out, starts), indices, strict=True):
@@ -101,7 +103,7 @@ def test_many_threads_may_read_at_once(tmp_path: Path, storage: str) -> None:
 
     def read(seed: int) -> bool:
         indices = np.random.default_rng(seed).integers(0, 300, 100)
-        out = np.empty(100 * split.max_bytes, np.uint8)
+        out = np.empty(int(split.sizes_bytes[indices].sum()), np.uint8)
         actual = pieces(split, indices.tolist(), out, split.read(indices, out))
         return all(
             np.array_equal(a, images[i]) for a, i in zip(actual, indices.tolist(), strict=True)
@@ -110,6 +112,26 @@ def test_many_threads_may_read_at_once(tmp_path: Path, storage: str) -> None:
     with ThreadPoolExecutor(8) as pool:
         assert all(pool.map(read, range(40)))
     assert any(data is not None for data in split.shards.maps) == (storage == "mapped")
+
+
+def test_one_panorama_does_not_multiply_the_buffers_of_all_batches(tmp_path: Path) -> None:
+    panorama = np.full((30, 4000, 3), 7, np.uint8)
+    images = [*noise(40, most=10), panorama]
+    split = PackedImages.open(write(tmp_path / "p", images, images[:1])).split("train")
+    samples = ImageSamples(split, readers=2)
+    memory = BatchMemory()
+    buffers = []
+    for indices in ([3, 1, 1, 8], [20, 5, 5, 39], [2, 40, 7, 9], [3, 1, 1, 8]):
+        pixels, table = samples.read(np.array(indices), memory)
+        needed = sum(images[index].size for index in indices)
+        used = memory.used_part(pixels).numpy()
+        assert used.size == needed
+        np.testing.assert_array_equal(used, np.concatenate([images[i].ravel() for i in indices]))
+        assert table[3].tolist() == [index % 3 for index in indices]
+        buffers.append((pixels.numel(), needed))
+    assert all(size <= 2 * 4 * 300 for size, _ in buffers[:2])  # not 4 × 360,000
+    assert panorama.size < buffers[2][0] <= 1.125 * buffers[2][1]
+    assert buffers[3][0] == buffers[2][0]  # pinned memory is not allocated for every batch
 
 
 def test_a_split_knows_its_images(tmp_path: Path) -> None:
@@ -121,7 +143,6 @@ def test_a_split_knows_its_images(tmp_path: Path) -> None:
     assert split.labels.tolist() == [number % 3 for number in range(20)]
     assert split.heights.tolist() == [image.shape[0] for image in images]
     assert split.widths.tolist() == [image.shape[1] for image in images]
-    assert split.max_bytes == max(image.size for image in images)
     assert packed.index.synthetic and packed.index.recipe == {"seed": 0}
     np.testing.assert_array_equal(split.image(7), images[7])
     with pytest.raises(UsageError, match="no split 'test'"):
@@ -269,6 +290,6 @@ def test_more_shards_than_files_may_be_open(tmp_path: Path) -> None:
         "resource.setrlimit(resource.RLIMIT_NOFILE, (40, hard))\n"
         "from vflops.data.images.packed_images import PackedImages\n"
         "split = PackedImages.open(Path(sys.argv[1])).split('train')\n"
-        "split.read(range(80), np.empty(80 * split.max_bytes, np.uint8))\n"
+        "split.read(range(80), np.empty(80 * int(split.sizes_bytes.max()), np.uint8))\n"
     )
     subprocess.run([sys.executable, "-c", code, str(path)], check=True)

@@ -9,10 +9,10 @@ import pytest
 from vflops.publish.pages import roofline_chart
 from vflops.publish.pages.label_layout import Box, LabelLayout, powers_of_ten
 from vflops.publish.pages.roofline_chart import HEIGHT, WIDTH
-from vflops.publish.pages.roofline_points import WIDE, Achieved
+from vflops.publish.pages.roofline_points import NARROW, WIDE, Achieved
 from vflops.results.roofline.analysis import Bound, Ceilings, Point
 
-GIGA = 1e9
+GIGA, KILO = 1e9, 1e3
 
 
 def places() -> LabelLayout:
@@ -84,8 +84,21 @@ def _leaves(chart: dict[str, Any], data: dict[str, Any]) -> list[dict[str, Any]]
     return [leaf for layer in chart["layer"] for leaf in _leaves(layer, data)]
 
 
-def shown_labels(chart: dict[str, Any]) -> list[tuple[str, Box]]:
-    """The texts of a wide chart and their boxes, as the specification places them."""
+def gpu_chart() -> dict[str, Any]:
+    """Pairs of ceilings that nearly meet, and a star beside the slope of the network."""
+    products = {"fp64": 61, "fp32": 52, "tf32": 420, "bf16": 760, "fp16": 745, "fp8": 1350}
+    convolutions = {"fp64": 9, "fp32": 48, "tf32": 300, "bf16": 580, "fp16": 575}
+    compute = {("gemm", name): KILO * GIGA * value for name, value in products.items()}
+    compute |= {("convolution", name): KILO * GIGA * value for name, value in convolutions.items()}
+    machine = Ceilings(compute, 4.1 * KILO * GIGA, 0.4 * KILO * GIGA, 8, "nccl-8-ranks")
+    reached = [Achieved("image-classification", 13.0, 22 * KILO * GIGA, 53 * KILO * GIGA)]
+    return roofline_chart.roofline(machine, [], reached)
+
+
+def shown_labels(
+    chart: dict[str, Any], room: str = WIDE, width: int = WIDTH
+) -> list[tuple[str, Box]]:
+    """The texts of a chart and their boxes, as the specification places them."""
     layers = _leaves(chart, {})
     found: list[tuple[str, Box]] = []
     axes: Any = None
@@ -94,15 +107,16 @@ def shown_labels(chart: dict[str, Any]) -> list[tuple[str, Box]]:
         if "domain" in encoding.get("x", {}).get("scale", {}) and axes is None:
             axes = encoding["x"]["scale"]["domain"], encoding["y"]["scale"]["domain"]
         mark, filters = layer.get("mark", {}), layer.get("transform", [])
-        if mark.get("type") != "text" or "stroke" in mark or filters != [{"filter": WIDE}]:
+        if mark.get("type") != "text" or "stroke" in mark or filters != [{"filter": room}]:
             continue
-        plot = LabelLayout(axes[0], axes[1], (WIDTH, HEIGHT))
+        plot = LabelLayout(axes[0], axes[1], (width, HEIGHT))
+        field = encoding["text"]["field"]
         for row in layer["data"]["values"]:
             across, up = plot.pixel(row[encoding["x"]["field"]], row[encoding["y"]["field"]])
-            wide = 5.5 * len(row["label"])
-            left = across - wide - 6 if mark["align"] == "right" else across
-            base = up + 3 if mark.get("baseline") == "bottom" else up - 5
-            found.append((row["label"], Box(left, base, left + wide, base + 10)))
+            wide = 5.5 * len(row[field])
+            left = across - wide if mark["align"] == "right" else across
+            base = up if mark.get("baseline") == "bottom" else up - 5
+            found.append((row[field], Box(left, base, left + wide, base + 10)))
     return found
 
 
@@ -117,3 +131,24 @@ def test_the_labels_of_a_suite_neither_meet_nor_leave_the_plot() -> None:
         assert box.left >= 0 and box.right <= WIDTH, label
         for other, taken in found[:number]:
             assert not box.overlaps(taken), (label, other)
+
+
+@pytest.mark.parametrize(("room", "width"), [(WIDE, WIDTH), (NARROW, 280)])
+def test_no_label_of_a_gpu_is_struck_through_or_covers_the_star(room: str, width: int) -> None:
+    chart = gpu_chart()
+    found = shown_labels(chart, room, width)
+    axes = next(
+        layer for layer in _leaves(chart, {}) if "domain" in layer["encoding"]["x"]["scale"]
+    )
+    scales = [axes["encoding"][axis]["scale"]["domain"] for axis in "xy"]
+    plot = LabelLayout(scales[0], scales[1], (width, HEIGHT))
+    rows = [row for layer in _leaves(chart, {}) for row in layer["data"]["values"]]
+    roofs = {row["flops"] for row in rows if "benchmark" in row}
+    star = plot.pixel(13.0, 22 * KILO * GIGA)
+    assert len(roofs) == 11 and len(found) >= 10
+    assert {label.split()[0] for label, _ in found} >= {"fp64", "fp32", "tf32", "fp8"}
+    for number, (label, box) in enumerate(found):
+        lines = [plot.pixel(1, flops)[1] for flops in roofs]
+        assert not any(box.bottom < line < box.top for line in lines), label
+        assert not any(box.overlaps(other) for _, other in found[:number]), label
+        assert not box.overlaps(Box(star[0] - 6, star[1] - 6, star[0] + 6, star[1] + 6)), label

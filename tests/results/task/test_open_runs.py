@@ -8,6 +8,7 @@ from tests.support.sample_parts import MEASUREMENTS
 from tests.support.trained_runs import HandmadeRun, course, job
 from vflops.cli.terminal.run_display import Progress
 from vflops.publish.export.csv_table import runs_csv
+from vflops.publish.report.figure_tables import figure_rows, tiles
 from vflops.publish.report.report_page import write_report
 from vflops.publish.report.results import results
 from vflops.record.folder import RunFolder
@@ -15,8 +16,9 @@ from vflops.record.readout.contents import Contents
 from vflops.results.check.checking import check
 from vflops.results.check.findings import Finding
 from vflops.results.figures import training_figures
-from vflops.results.score import score_tables
+from vflops.results.score import figure_text, score_tables
 from vflops.results.score.scoring import score
+from vflops.units import quantity
 
 
 def trained_to(run: HandmadeRun, target: float, quality: float = 0.9) -> RunFolder:
@@ -62,16 +64,22 @@ def test_a_suggested_target_is_one_that_settings_accept(
 
 
 def test_the_figures_of_an_open_task_are_named_apart(handmade_run: HandmadeRun) -> None:
-    contents = Contents(trained_to(handmade_run, 0.7))
+    contents = Contents(trained_to(handmade_run, 0.7))  # the quality 0.9 exceeds it
     (training,) = score(contents).trainings
     figures = training_figures(training)
     assert figures["vflops"].value is None and figures["vflops_per_watt"].value is None
     assert training.speed is not None
-    assert figures["open_vflops"].value == training.speed.vflops
+    assert figures["open_vflops"].value == training.speed.flops  # the factor is at most 1
     assert figures["open_vflops"].label == "open VFLOPS"
     rows = score_tables.training_rows(training)
     assert "VFLOPS" not in dict(rows)
-    assert dict(rows)["open VFLOPS"].endswith("(own task: not comparable)")
+    published = figure_text.published_flops(training.speed.flops, training.speed.vflops)
+    capped = quantity(training.speed.flops, "VFLOPS")
+    note = f"({published}; own task: not comparable)"
+    assert dict(rows)["open VFLOPS"] == f"{capped} {note}" and "as published" in note
+    assert dict(figure_rows([training]))["open VFLOPS"] == [capped]
+    tile = next(tile for tile in tiles(training) if tile["name"] == "open VFLOPS")
+    assert tile["value"] == capped and published in tile["note"]
     assert [name for name, _ in rows[:3]] == ["time to quality", "FLOPS", "quality"]
     header, row = (line.split(",") for line in runs_csv([contents]).splitlines()[:2])
     cells = dict(zip(header, row, strict=True))

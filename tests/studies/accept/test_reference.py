@@ -7,16 +7,21 @@ from typing import Any
 
 import pytest
 
-from tests.support.accept_runs import THROUGHPUT, reference, repeats, under_test
+from tests.support.accept_runs import THROUGHPUT, reference, repeats, seeded, under_test
 from tests.support.dated_runs import Dated, dated_run
 from tests.support.paths import ROOT
+from vflops.config.profiles import for_single_workload
 from vflops.errors import UsageError
 from vflops.studies.accept import closed_task, reference_writer
 from vflops.studies.accept.closed_task import TaskState
+from vflops.studies.accept.measured_figures import is_measured
 from vflops.studies.accept.promise_units import UNITS, base_unit, readable_unit
 from vflops.studies.accept.reference import PromisedFigure, read_reference, with_max_repeats
 from vflops.studies.accept.reference_writer import reference_from, write_reference
+from vflops.studies.accept.repeating import RepeatedTask
+from vflops.studies.accept.runs_under_test import judge_run
 from vflops.studies.accept.task_settings import task_settings
+from vflops.workloads.contract.run_settings import profile
 
 MINIMAL = """
 name = "M"
@@ -111,7 +116,8 @@ def test_a_threshold_is_the_promise_less_the_tolerance() -> None:
             "5 %",
         ),
         ("at_most = 2", "both of at_least and at_most are given", "docs/how-to/accept.md"),
-        ('color = "red"', "figure gemm.peak.fp32 color", "docs/how-to/accept.md"),
+        ('color = "red"', "unknown key 'color' of figure gemm.peak.fp32", "one of: at_least"),
+        ("atleast = 2", "unknown key 'atleast' of figure gemm.peak.fp32", "did you mean at_least"),
         ("confidence = 95", "confidence = 95: input should be less than 1", "0.95"),
         ("node_spread = -1", "node_spread = -1", "share"),
     ],
@@ -193,3 +199,56 @@ def test_an_example_reference_can_be_run_here(path: Path) -> None:
     example = read_reference(path)
     assert task_settings(example.task).profile == example.task.profile
     assert example.machine and example.runs and example.vflops
+
+
+HAND_WRITTEN = """
+name = "Cluster X"
+[task]
+workload = "image-classification"
+profile = "tiny"
+[[figure]]
+name = "image-classification.throughput"
+at_least = 1
+unit = "samples/s"
+"""
+
+
+@pytest.mark.parametrize("writes_runs", [False, True])
+def test_a_hand_written_reference_leaves_the_ceilings_open(
+    tmp_path: Path, writes_runs: bool
+) -> None:
+    """``vflops run image-classification`` measures fewer ceilings than the profile's suite."""
+    path = tmp_path / "r.toml"
+    path.write_text(('runs = ["other"]\n' if writes_runs else "") + HAND_WRITTEN)
+    made = read_reference(path)
+    base = for_single_workload(profile("tiny", ["image-classification"]))
+    assert base.micro != profile("tiny").micro and base.count != profile("tiny").count
+    (run,) = under_test(seeded(tmp_path, Dated(0, (1.0,), settings=base)))
+    faults = " ".join(judge_run(made, run, [run]).faults)
+    assert ("count.models is []" in faults) == ("micro.benchmarks is" in faults) == writes_runs
+
+
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [
+        ("image-classification.troughput", "did you mean image-classification.throughput"),
+        ("image-classification.2-models.flops", "image-classification.flops"),
+        ("gem.peak.fp32", "gemm.peak.fp32"),
+        ("all-reduced.gloo-2-ranks", "all-reduce"),
+    ],
+)
+def test_a_figure_that_the_task_does_not_have_is_refused_before_it_runs(
+    tmp_path: Path, name: str, hint: str
+) -> None:
+    path = tmp_path / "r.toml"
+    path.write_text(HAND_WRITTEN.replace("image-classification.throughput", name))
+    with pytest.raises(UsageError, match=f"unknown figure '{name}'") as raised:
+        RepeatedTask.create(tmp_path / "out", read_reference(path))
+    assert hint in (raised.value.hint or "")
+    assert not (tmp_path / "out").exists()
+
+
+def test_every_figure_of_a_run_is_known_before_it_runs(tmp_path: Path) -> None:
+    (run,) = under_test(*repeats(tmp_path, 1.0))
+    settings = run.view.record.settings
+    assert len(run.figures) > 5 and all(is_measured(name, settings) for name in run.figures)

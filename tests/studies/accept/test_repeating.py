@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.accept_runs import THROUGHPUT, only, reference, repeats, seeded
+from tests.support.accept_runs import IC, THROUGHPUT, only, reference, repeats, seeded
 from tests.support.dated_runs import Dated
 from vflops.config.settings import Settings
 from vflops.errors import UsageError
@@ -115,9 +115,9 @@ def test_the_test_stops_at_the_first_run_that_is_not_valid(
 def test_the_test_stops_after_one_run_if_a_figure_is_missing(
     tmp_path: Path, made: Reference, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    misspelled = made.figure[0].model_copy(update={"name": "image-classification.speed"})
+    unmeasured = made.figure[0].model_copy(update={"name": "memory.triad"})
     machine = Machine(1.0)
-    changed = made.model_copy(update={"figure": (misspelled, *made.figure)})
+    changed = made.model_copy(update={"figure": (unmeasured, *made.figure)})
     acceptance = outcome(tmp_path / "t", changed, machine, monkeypatch)
     assert (acceptance.verdict, machine.seeds) == ("incomplete", [1])
 
@@ -131,7 +131,10 @@ def test_a_task_that_fills_the_nodes_has_a_model_per_slot(
         "vflops.launch.nodes.usable_nodes", lambda *facts: [Node("a", 4), Node("b", 4)]
     )
     filled = made.task.model_copy(update={"fill_nodes": True})
-    changed = made.model_copy(update={"task": filled, "judgement": Judgement(nodes=2)})
+    figure = made.figure[0].model_copy(update={"name": f"{IC}.model.throughput"})
+    changed = made.model_copy(
+        update={"task": filled, "judgement": Judgement(nodes=2), "figure": (figure,)}
+    )
     task = RepeatedTask.create(tmp_path, changed)
     assert task.settings.workloads["image-classification"]["models"] == 4  # of 2 ranks each
     monkeypatch.delenv("SLURM_JOB_ID", raising=False)

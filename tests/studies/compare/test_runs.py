@@ -18,6 +18,7 @@ from vflops.cli.terminal.console import console
 from vflops.config.profiles import tiny
 from vflops.errors import UsageError
 from vflops.record.folder import RunFolder
+from vflops.record.formats.batch_ops import BatchOps
 from vflops.results.figures import format_value
 from vflops.studies.compare import compare_page, compare_text
 from vflops.studies.compare.comparing import compare, read_sides
@@ -27,6 +28,7 @@ from vflops.studies.compare.run_view import RunView
 Vflops = Callable[..., "subprocess.CompletedProcess[str]"]
 FAST, SLOW = (1.0, 1.01, 0.99), (1.06, 1.05, 1.07)
 IC = "image-classification"
+_OTHER_WORK = "the operations per sample differ"
 
 
 def compared(*words: RunFolder | str) -> Comparison:
@@ -136,17 +138,18 @@ def test_what_depends_on_the_goal_is_not_compared_across_goals(tmp_path: Path) -
 
 
 @pytest.mark.parametrize(
-    ("counted", "reason"),
+    ("counted", "values", "reason"),
     [
-        ("work", "the operations per sample differ"),
-        ("rules", "operations are counted by different rules"),
+        ("work", [BatchOps(batch=32, forward=n, total=3 * n) for n in (99, 100)], _OTHER_WORK),
+        ("rules", ["hpcai500/1", "aiperf/1"], "operations are counted by different rules"),
     ],
 )
 def test_operations_of_other_networks_are_not_compared(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, counted: str, reason: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, counted: str, values: list[object], reason: str
 ) -> None:
     a, b = (dated_run(tmp_path, Dated(day, FAST)) for day in (0, 1))
-    monkeypatch.setattr(RunView, counted, property(lambda run: {IC: run.id}))
+    by_run = dict(zip((a.record.id, b.record.id), values, strict=True))
+    monkeypatch.setattr(RunView, counted, property(lambda run: {IC: by_run[run.id]}))
     found = compared(a, b)
     for name in ("FLOPS", "open VFLOPS"):
         one = figure(found, name)
@@ -156,6 +159,21 @@ def test_operations_of_other_networks_are_not_compared(
     assert figure(found, "throughput").difference == pytest.approx(0.0)
     warning = f"{IC}: {reason}, so FLOPS and VFLOPS are not comparable"
     assert any(line.startswith(warning) for line in found.warnings)
+
+
+def test_operations_once_per_batch_are_no_difference(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same network is captured with the batch of a rank, here of 2 and of 8 ranks."""
+    a, b = (dated_run(tmp_path, Dated(day, FAST)) for day in (0, 1))
+    by_run = {
+        run.record.id: BatchOps(batch=batch, forward=1, total=2_164_994 * batch + 63)
+        for run, batch in ((a, 64), (b, 16))
+    }
+    monkeypatch.setattr(RunView, "work", property(lambda run: {IC: by_run[run.id]}))
+    found = compared(a, b)
+    assert figure(found, "FLOPS").difference == pytest.approx(0.0)
+    assert not any(_OTHER_WORK in line for line in found.warnings)
 
 
 def test_a_quality_from_the_loss_is_not_compared_across_texts(tmp_path: Path) -> None:

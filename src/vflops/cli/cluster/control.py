@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from vflops.cli import options
-from vflops.errors import UsageError
+from vflops.errors import Hint, UsageError
 
 if TYPE_CHECKING:
     from vflops.launch.cancel import Cancelled
@@ -41,13 +41,13 @@ def attach(
     if is_locked(lock):
         raise UsageError(
             f"{name} has a controller: process {lock.read_text().strip() or 'unknown'}",
-            hint=f"leave the jobs to it, or end them: vflops cancel {name}",
+            hint=Hint("leave the jobs to it, or end them", f"vflops cancel {name}"),
         )
     records = _agent_jobs(folder)
     if not records:
         raise UsageError(
             f"{name} has no jobs to attach to: none of its jobs outlives the command",
-            hint=f"resume the run: vflops resume {name}",
+            hint=Hint("resume the run", f"vflops resume {name}"),
         )
     ended = [record.job for record in records if folder.ended(record.job)]
     active = set(active_jobs(folder, records)) - set(ended)
@@ -98,7 +98,7 @@ def require_incomplete(folder: RunFolder, action: str) -> None:
         name = shell_path(folder.path)
         raise UsageError(
             f"{name} is complete: there is nothing to {action}",
-            hint=f"see its report: vflops report {name}",
+            hint=Hint("see its report", f"vflops report {name}"),
         )
 
 

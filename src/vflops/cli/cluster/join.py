@@ -33,7 +33,7 @@ def join(
     Start it once on every node, with mpiexec, pbsdsh, jsrun, flux run, pdsh, ssh or srun.
     """
     from vflops.cli.terminal.console import next_step, say, shell_path
-    from vflops.errors import RunFailed
+    from vflops.errors import Hint, RunFailed
     from vflops.launch.join.joined_node import join_run, newest_open_run
 
     if lead:
@@ -43,7 +43,8 @@ def join(
     code = join_run(folder, say)
     if code:
         raise RunFailed(
-            "the run has not ended well", hint=f"see its report: vflops report {shell_path(folder)}"
+            "the run has not ended well",
+            hint=Hint("see its report", f"vflops report {shell_path(folder)}"),
         )
     next_step(f"vflops report {shell_path(folder)}", "to read the result")
 
@@ -53,7 +54,7 @@ def _lead(run: Path, *, allow_command: bool) -> None:
     from vflops.cli.cluster.control import require_incomplete
     from vflops.cli.terminal.console import say, shell_path
     from vflops.cli.train.run import resume
-    from vflops.errors import Left, UsageError
+    from vflops.errors import Hint, Left, UsageError
     from vflops.launch.factory import launcher_class
     from vflops.python_start import module_command
     from vflops.record.files.lock import is_locked
@@ -66,13 +67,13 @@ def _lead(run: Path, *, allow_command: bool) -> None:
     if not launcher_class(on).nodes_join:
         raise UsageError(
             f"the jobs of {name} run on {on}: no node can join it",
-            hint=f"resume it: vflops resume {name}",
+            hint=Hint("resume it", f"vflops resume {name}"),
         )
     require_consent(folder, allow_command=allow_command, tell=say)
     if is_locked(folder.lock):
         raise UsageError(
             f"{name} has a controller: process {folder.lock.read_text().strip() or 'unknown'}",
-            hint=f"join it: vflops join {name}",
+            hint=Hint("join it", f"vflops join {name}"),
         )
     node = subprocess.Popen(
         module_command("vflops", "join", run), stdin=subprocess.DEVNULL, start_new_session=True

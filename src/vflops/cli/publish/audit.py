@@ -58,6 +58,10 @@ def audit(
     folder = console.open_run(run)
     if discard:
         typer.echo(discard_states(folder))
+        name = console.shell_path(folder.path)
+        console.next_step(
+            f"vflops archive {name}", "pack the rest as evidence that others can check"
+        )
         return
     record, path = audit_run(
         folder,

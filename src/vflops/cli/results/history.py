@@ -117,7 +117,7 @@ def _show(record: HistoryRecord, folder: Path, out: Console) -> None:
 def _raise_if_worse(record: HistoryRecord, folder: Path) -> None:
     """Raise if a figure got worse, or runs no longer finish."""
     from vflops.cli.terminal import console
-    from vflops.errors import CheckFailed
+    from vflops.errors import CheckFailed, Hint
     from vflops.studies.history import history_text
 
     worse = record.regressions
@@ -135,5 +135,7 @@ def _raise_if_worse(record: HistoryRecord, folder: Path) -> None:
         paths = {run.run: console.shell_path(folder / run.folder) for run in group.runs}
         raise CheckFailed(
             f"regression: {history_text.regression(*worse[0])}{more}",
-            hint=f"see what else differs: vflops compare {paths[change.after]} {paths[change.run]}",
+            hint=Hint(
+                "see what else differs", f"vflops compare {paths[change.after]} {paths[change.run]}"
+            ),
         )

@@ -53,7 +53,8 @@ def columns(rows: Sequence[Sequence[str]], *, right: Sequence[int] = ()) -> str:
 def _wrap(text: str, width: int) -> list[str]:
     """Wrap ``text`` at ``width``, but not between a number and its unit."""
     joined = re.sub(r"(?<=\d) (?=[^\d\s(])", "\0", text)
-    return [line.replace("\0", " ") for line in textwrap.wrap(joined, width)]
+    lines = textwrap.wrap(joined, width, break_on_hyphens=False)
+    return [line.replace("\0", " ") for line in lines]
 
 
 def _count_fitting(sizes: Sequence[int], width: int) -> int:

@@ -83,7 +83,8 @@ def _print_step(label: str, command: str, why: str) -> None:
     line = f"{label:6}{command}   ({why})"
     width = shutil.get_terminal_size().columns
     if sys.stderr.isatty() and len(line) > width:
-        lines = [*_command_lines(command, width - 6), *textwrap.wrap(f"({why})", width - 6)]
+        reason = textwrap.wrap(f"({why})", width - 6, break_on_hyphens=False)
+        lines = [*_command_lines(command, width - 6), *reason]
         line = f"{label:6}" + "\n      ".join(lines)
     print(printable(line, keep="\n"), file=sys.stderr)
 

@@ -100,7 +100,7 @@ class JobsView:
         self._watch_keyboard(over=True)
         if self._live is not None:
             self._pause()
-            if len(self._jobs) > _MAX_LEFT_ROWS:
+            if not 1 < len(self._jobs) <= _MAX_LEFT_ROWS:
                 self._console.print(self.line(self._jobs))
             else:
                 self._console.print(self._table(len(self._jobs)))

@@ -264,13 +264,13 @@ def _print_results(folder: RunFolder) -> None:
     """Print one line per training run, ensemble and search, and summaries of many trainings."""
     from vflops.cli.terminal.columns import columns, heading
     from vflops.results import many_trainings
+    from vflops.results.score import figure_text
     from vflops.results.score.node_text import nodes_line
     from vflops.results.score.score_file import Score
     from vflops.results.score.score_tables import (
         ensemble_line,
         repeat_line,
         result_rows,
-        task_lines,
     )
     from vflops.results.score.search_text import aiperf_line, search_line
 
@@ -289,7 +289,8 @@ def _print_results(folder: RunFolder) -> None:
         say(f"{repeat.workload}: {repeat_line(repeat)}", file=sys.stdout)
     for search in score.searches:
         say(f"{search_line(search)}; {aiperf_line(search)}", file=sys.stdout)
-    for line in task_lines(score):
-        say(line, file=sys.stdout)
+    for task in score.tasks:
+        if task.kind == "open":
+            say(f"{task.workload}: {figure_text.task(task)}", file=sys.stdout)
     if nodes := nodes_line(score.node_kinds):
         say(f"nodes: {nodes}", file=sys.stdout)

@@ -8,6 +8,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from vflops.cli.terminal.console import cell
 from vflops.record.formats.job import JobRecord
 from vflops.record.formats.job_events import WORK_PHASES
 from vflops.results.score.figure_text import number, rate
@@ -75,13 +76,12 @@ class TrainingView:
             self._live.update(self._panel())
 
     def close(self) -> None:
-        """Leave the last state on the screen."""
+        """Leave the last state on the screen, in one line."""
         if self._live is not None:
             self._live.stop()
             self._live = None
             if self._latest:
-                self._console.print(self._title(), style="bold")
-                self._console.print(self._table())
+                self._console.print(cell(f"{self._title()}: {self._row_text()}"))
 
     def _job(self, data: dict[str, Any]) -> None:
         ranks = f"{data['ranks']} ranks" if data["ranks"] > 1 else "1 rank"
@@ -122,7 +122,7 @@ class TrainingView:
         self._update(data)
         if self._live is None and time.monotonic() - self._line_s >= _LINE_EVERY_S:
             self._line_s = time.monotonic()
-            self._say("  " + ", ".join(f"{name} {value}" for name, value in self._rows()))
+            self._say(f"  {self._row_text()}")
 
     def _evaluation(self, data: dict[str, Any]) -> None:
         self._update(data)
@@ -188,6 +188,9 @@ class TrainingView:
             if remaining > 0 and self._state != "ended":
                 rows.append(("left", f"about {seconds(remaining / self._rate)}"))
         return rows
+
+    def _row_text(self) -> str:
+        return ", ".join(f"{name} {value}" for name, value in self._rows())
 
     def _panel(self) -> RenderableType:
         """Return the table under its title with a spinner."""

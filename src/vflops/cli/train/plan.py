@@ -65,7 +65,7 @@ def plan(
     from vflops.cli.train.plan_search import place_workers, plan_search, search_section
     from vflops.launch.factory import launcher_class
     from vflops.launch.node_layout import check_layout
-    from vflops.run.estimate import check_searches
+    from vflops.run.estimate import check_searches, short_training
     from vflops.run.run_size import place_models, rehearsal_line, request_lines
     from vflops.run.validate import check_run, framework_warnings
 
@@ -117,9 +117,13 @@ def plan(
     if search is not None:
         plan_search(settings, mapping, earlier, json=json)
     else:
-        _plan_models(planned, settings, mapping, earlier, json=json)
+        _plan_models(settings, mapping, earlier, json=json)
     if not json:
         console.next_step(shlex.join(planned.words()), why)
+    if not json and search is None and earlier is None and not rehearse:  # which has no speeds
+        short = planned.with_settings(*short_training(_without_searches(settings)))
+        purpose = "a short run, whose speed --like RUN estimates the time from"
+        console.other_step(shlex.join(short.words()), purpose)
 
 
 def _planned_run(
@@ -158,34 +162,31 @@ def _planned_run(
     return planned, why
 
 
+def _without_searches(settings: Settings) -> Settings:
+    """Return the settings without the workloads that are searches."""
+    from vflops.workloads.contract.registry import workload
+
+    sections = {
+        name: section
+        for name, section in settings.workloads.items()
+        if not workload(name).is_search
+    }
+    return settings.model_copy(update={"workloads": sections})
+
+
 def _plan_models(
-    planned: RunOptions,
-    settings: Settings,
-    mapping: Plan,
-    earlier: Contents | None,
-    *,
-    json: bool,
+    settings: Settings, mapping: Plan, earlier: Contents | None, *, json: bool
 ) -> None:
     """Print what training needs, and the duration of the suite's searches."""
     import json as json_
 
     from vflops.cli.terminal import console
     from vflops.cli.train.plan_search import show_search
-    from vflops.run.estimate import estimate_run, short_training
+    from vflops.run.estimate import estimate_run
     from vflops.run.jobs import placement_order
-    from vflops.workloads.contract.registry import workload
 
-    without_searches = {
-        name: section
-        for name, section in settings.workloads.items()
-        if not workload(name).is_search
-    }
-    training_settings = settings.model_copy(update={"workloads": without_searches})
-    short = None
-    if not planned.rehearse:  # which has no speeds
-        words = planned.with_settings(*short_training(training_settings)).words()
-        short = shlex.join(words)
-    estimates = estimate_run(training_settings, mapping, earlier, console.working, short_run=short)
+    trainings = _without_searches(settings)
+    estimates = estimate_run(trainings, mapping, earlier, console.working)
     for estimate in estimates.values():
         if estimate.real_run is not None:
             console.say(f"warning: {estimate.real_run}")
@@ -205,7 +206,7 @@ def _plan_models(
         return
     _show(mapping, order, estimates)
     for name, section in settings.workloads.items():
-        if name not in without_searches:
+        if name not in trainings.workloads:
             show_search(name, section, on=settings.launch.on)
 
 

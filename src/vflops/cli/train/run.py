@@ -47,10 +47,7 @@ def run(
 ) -> None:
     """Run a workload, or the whole suite, and write its report."""
     from vflops.cli.terminal.console import say
-    from vflops.cli.terminal.quiet_wait import quiet_wait
-    from vflops.cli.terminal.run_display import Progress, with_metrics
-    from vflops.run import pipeline
-    from vflops.units import count
+    from vflops.cli.train.run_opening import opening_lines
 
     chosen = RunOptions(
         workload=workload,
@@ -76,6 +73,14 @@ def run(
         config=config,
         set_=tuple(set_ or ()),
     )
+    if not quiet:
+        for line in opening_lines(chosen):
+            say(line, indent=6)
+    from vflops.cli.terminal.quiet_wait import quiet_wait  # what follows takes seconds to import
+    from vflops.cli.terminal.run_display import Progress, with_metrics
+    from vflops.run import pipeline
+    from vflops.units import count
+
     settings, size = chosen.sized_settings()
     if scale is not None and not quiet:
         say(

@@ -20,7 +20,7 @@ from vflops.data.climate.scan import scan
 from vflops.data.climate.years import ClimateYears, Year
 from vflops.data.packed_index import digest
 from vflops.data.process_pool import OnProgress, no_progress
-from vflops.errors import UsageError, VflopsError
+from vflops.errors import Hint, UsageError, VflopsError
 from vflops.record.files import atomic
 from vflops.record.files.cache import cache_folder
 from vflops.record.files.document import Data, Document
@@ -93,7 +93,9 @@ def statistics(
             for frame, reason in scanned[year.year].bad.items():
                 raise UsageError(
                     f"cannot use {year.path}: frame {frame}: {reason}",
-                    hint=f"get the file again; to list all faults: vflops data check {folder.path}",
+                    hint=Hint(
+                        "get the file again; to list all faults", f"vflops data check {folder.path}"
+                    ),
                 )
         moments = {year.year: scanned[year.year].usable_moments() for year in missing}
         new = {number: merged for number, merged in moments.items() if merged is not None}

@@ -40,7 +40,7 @@ from vflops.data.packing import Policy, check_omissions, group_by_split, make_sh
 from vflops.data.process_pool import OnProgress, no_progress
 from vflops.data.synthetic_folder import recipe_of
 from vflops.data.workspace import Workspace
-from vflops.errors import UsageError, VflopsError
+from vflops.errors import Hint, UsageError, VflopsError
 from vflops.record.formats.job import Duplicates
 from vflops.units import quantity
 
@@ -146,7 +146,7 @@ def _finish(
         if not entry.frames:
             raise UsageError(
                 f"no frame of {name} can be used",
-                hint=f"see why: vflops data check {folder.path}",
+                hint=Hint("see why", f"vflops data check {folder.path}"),
             )
         if not entry.boxes and name != "test":
             raise UsageError(
@@ -253,7 +253,9 @@ def _require_free_space(
         raise UsageError(
             f"{workspace.destination} needs {quantity(needed, 'B')}, but only "
             f"{quantity(free, 'B')} are free there",
-            hint=f"{less}choose a disk with more space: vflops data pack {folder.path} DEST",
+            hint=Hint(
+                f"{less}choose a disk with more space", f"vflops data pack {folder.path} DEST"
+            ),
         )
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from vflops.data.data_kind import require_folder
 from vflops.data.images.labels import read_labels
-from vflops.errors import UsageError
+from vflops.errors import Hint, UsageError
 from vflops.units import count
 
 SUFFIXES = (".jpg", ".jpeg", ".png", ".webp")
@@ -129,7 +129,7 @@ def _split_folders(path: Path) -> tuple[Path, Path]:
     if "index.json" in names:
         raise UsageError(
             f"{path} holds packed images, expected a folder of image files",
-            hint=f"to check packed data: vflops data verify {path}",
+            hint=Hint("to check packed data", f"vflops data verify {path}"),
         )
     if not (path / "train").is_dir():
         raise UsageError(f"{path} has no train/; it holds {first_few(names)}", hint=layout)

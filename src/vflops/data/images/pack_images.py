@@ -19,7 +19,7 @@ from vflops.data.packing import Policy, ShardTask, check_omissions, group_by_spl
 from vflops.data.process_pool import OnProgress, Reporter, no_progress
 from vflops.data.synthetic_folder import recipe_of
 from vflops.data.workspace import Workspace
-from vflops.errors import UsageError
+from vflops.errors import Hint, UsageError
 from vflops.machine.system.cpu_share import pool_processes
 
 _FILTER = "bilinear"
@@ -200,7 +200,7 @@ def _finish(
         if not any(part.shard.images for part in split_parts):
             raise UsageError(
                 f"no image of {folder.path / name} can be used",
-                hint=f"see why: vflops data check {folder.path}",
+                hint=Hint("see why", f"vflops data check {folder.path}"),
             )
     recipe = recipe_of(folder.path)
     index = {

@@ -60,11 +60,6 @@ class PackedImageSplit(PackedSplit):
         self.sizes_bytes: NDArray[np.int64] = self.heights.astype(np.int64) * self.widths * CHANNELS
         self._check_table()
 
-    @property
-    def max_bytes(self) -> int:
-        """The size of the largest image: ``n`` images always fit in ``n`` times as much."""
-        return int(self.sizes_bytes.max(initial=0))
-
     def read(self, indices: SampleIndices, out: NDArray[np.uint8]) -> NDArray[np.int64]:
         """Copy the given images back to back into ``out`` and return where each one starts."""
         chosen, starts = self._starts(indices, out)

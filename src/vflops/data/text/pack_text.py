@@ -29,7 +29,7 @@ from vflops.data.text.token_index import SkippedText, TokenPart, TokenShard, sto
 from vflops.data.text.token_writer import block_digests, finish, hash_tokens
 from vflops.data.text.tokenizer import TextTokenizer
 from vflops.data.workspace import Workspace
-from vflops.errors import UsageError
+from vflops.errors import Hint, UsageError
 from vflops.machine.system.cpu_share import pool_processes
 
 _SHARD_TEXT_BYTES = 1 << 25
@@ -241,7 +241,7 @@ def _require_both_splits(
     if not total:
         raise UsageError(
             f"no text of {folder.path} can be used",
-            hint=f"see why: vflops data check {folder.path}",
+            hint=Hint("see why", f"vflops data check {folder.path}"),
         )
     for name, count in documents.items():
         if not count:

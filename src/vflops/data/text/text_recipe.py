@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import Any
 
 from vflops.data.synthetic_folder import check_limits
-from vflops.errors import FolderError, format_value
+from vflops.errors import FolderError, Hint, format_value
 
 GENERATOR = "vflops.text"
 VERSION = 1  # of the tokens: raise it with any change that alters them
@@ -69,7 +69,7 @@ class TextRecipe:
         if not known or not all(type(value) is int for value in values.values()):
             raise FolderError(
                 f"{format_value(recipe)} is not a recipe of synthetic text that this version draws",
-                hint="draw the text again: vflops data synth language-model DIR",
+                hint=Hint("draw the text again", "vflops data synth language-model DIR"),
             )
         return cls(**values)  # type: ignore[arg-type]  # all are whole numbers
 

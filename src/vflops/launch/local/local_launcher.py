@@ -16,7 +16,7 @@ from pathlib import Path
 from vflops import interruption
 from vflops.config.launch import LaunchSettings
 from vflops.errors import UsageError
-from vflops.launch.core_binding import Topology, bind
+from vflops.launch.core_binding import Topology, bind, spans
 from vflops.launch.job_script import (
     AGENT,
     ELSEWHERE_CODE,
@@ -48,6 +48,19 @@ class Slot:
     cores: tuple[int, ...]
     device: str | None = None
     """Its entry in CUDA_VISIBLE_DEVICES."""
+
+
+def where(slots: Sequence[Slot]) -> str:
+    """Return the devices or cores of slots: ``cores 0-3``, or ``4 ranks share device 0``."""
+    devices = [slot.device for slot in slots if slot.device is not None]
+    cores = [core for slot in slots for core in slot.cores]
+    names, used = list(dict.fromkeys(devices)), set(cores)
+    if names:
+        place = f"device{'s' * (len(names) > 1)} {', '.join(names)}"
+    else:
+        place = f"core{'s' * (len(used) > 1)} {spans(used)}" if used else ""
+    is_shared = len(names) < len(devices) or len(used) < len(cores)
+    return f"{len(slots)} ranks share {place}" if is_shared else place
 
 
 class LocalLauncher(Launcher):
@@ -181,12 +194,7 @@ class LocalLauncher(Launcher):
 
     def location(self, job: int) -> str:
         """Return the devices or cores of a job that was started."""
-        slots = self._slots.get(job, ()) if job in self._processes else ()
-        devices = [slot.device for slot in slots if slot.device is not None]
-        if devices:
-            return f"device {', '.join(devices)}"
-        cores = [str(core) for slot in slots for core in slot.cores]
-        return f"core {', '.join(cores)}" if cores else ""
+        return where(self._slots.get(job, ()) if job in self._processes else ())
 
     def ending(self, job: int) -> Ending:
         """Return the exit code or the signal of an agent that was started here."""

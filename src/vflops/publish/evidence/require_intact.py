@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from vflops.errors import UsageError
+from vflops.errors import Hint, UsageError
 from vflops.publish.evidence.verify import verify
 from vflops.record.folder import RunFolder
 from vflops.record.own_runs import finish_hint
@@ -30,5 +30,5 @@ def require_intact(folder: RunFolder, action: str) -> None:
     if altered:
         raise UsageError(
             f"{folder.path} cannot be {action}: it was altered after the run ended: {altered[0]}",
-            hint=f"see all alterations: vflops verify {folder.path}",
+            hint=Hint("see all alterations", f"vflops verify {folder.path}"),
         )

@@ -129,7 +129,7 @@ QUANTITIES = (
         "FLOPS",
         "open_valid_flops",
         "flops",
-        "FLOPS times the quality factor as published, of an open task: not comparable.",
+        "FLOPS times the quality factor, at most 1, of an open task: not comparable.",
     ),
     Quantity(
         "regulated",

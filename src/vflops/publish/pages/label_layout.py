@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from math import log10
 
@@ -9,6 +10,8 @@ _LETTER = 0.58
 """The mean width of a letter in units of the font size."""
 _GAP = 10
 """Pixels between a point and its label."""
+_LINE_PART = 6
+"""The width of the boxes that a sloped line occupies, in pixels."""
 
 
 @dataclass(frozen=True)
@@ -59,23 +62,49 @@ class LabelLayout:
         """Mark a rectangle as occupied."""
         self.occupied.append(box)
 
+    def occupy_line(self, start: tuple[float, float], end: tuple[float, float]) -> None:
+        """Mark the pixels of a straight line between two values as occupied."""
+        (x1, y1), (x2, y2) = self.pixel(*start), self.pixel(*end)
+        parts = max(int((x2 - x1) / _LINE_PART), 1) if y1 != y2 else 1
+        for part in range(parts):
+            left, right = (x1 + (x2 - x1) * (part + end) / parts for end in (0, 1))
+            low, high = (y1 + (y2 - y1) * (part + end) / parts for end in (0, 1))
+            self.occupy(Box(left, low - 1, right, high + 1))
+
+    def first_free(self, boxes: Iterable[Box]) -> Box | None:
+        """Occupy and return the first of the boxes that is free and inside the plot, if any."""
+        for box in boxes:
+            inside = box.left >= 2 and box.right <= self.size[0] - 2
+            inside = inside and box.bottom >= 2 and box.top <= self.size[1] - 2
+            if inside and not any(box.overlaps(other) for other in self.occupied):
+                self.occupy(box)
+                return box
+        return None
+
     def place_label(self, x: float, y: float, text: str, font: int) -> tuple[float, float] | None:
         """Reserve space next to a point; return the label's left end, or None without room.
 
         Positions to the right are tried first, then those to the left, each at several heights.
         """
-        width, height = _LETTER * font * len(text), font + 3.0
+        width, height = text_width(text, font), font + 3.0
         x_px, y_px = self.pixel(x, y)
-        for left in (x_px + _GAP, x_px - _GAP - width):
-            for step in (0, -1, 1, -2, 2):
-                middle = y_px + step * height
-                box = Box(left, middle - height / 2, left + width, middle + height / 2)
-                inside = box.left >= 2 and box.right <= self.size[0] - 2
-                inside = inside and box.bottom >= 2 and box.top <= self.size[1] - 2
-                if inside and not any(box.overlaps(other) for other in self.occupied):
-                    self.occupy(box)
-                    return self.value(left, middle)
-        return None
+        box = self.first_free(
+            Box(left, middle - height / 2, left + width, middle + height / 2)
+            for left in (x_px + _GAP, x_px - _GAP - width)
+            for step in (0, -1, 1, -2, 2)
+            for middle in (y_px + step * height,)
+        )
+        return None if box is None else self.value(box.left, (box.bottom + box.top) / 2)
+
+    def beside(self, x: float, y: float) -> tuple[float, float]:
+        """Return where a label to the right of a point begins, whatever else is there."""
+        x_px, y_px = self.pixel(x, y)
+        return self.value(x_px + _GAP, y_px)
+
+
+def text_width(text: str, font: int) -> float:
+    """Return the approximate width of a text in pixels."""
+    return _LETTER * font * len(text)
 
 
 def powers_of_ten(low: float, high: float) -> list[float]:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from vflops.publish.pages.chart_style import COLOURS, apply_style, data, tooltips
-from vflops.publish.pages.label_layout import Box, LabelLayout, powers_of_ten
+from vflops.publish.pages.label_layout import Box, LabelLayout, powers_of_ten, text_width
 from vflops.publish.pages.roofline_points import (
     NARROW,
     WIDE,
@@ -22,7 +22,14 @@ from vflops.units import quantity
 
 NAMES = {"gemm": "matrix product", "convolution": "convolution"}
 WIDTH, HEIGHT = 800, 440
-_ROOF_LABEL: dict[str, Any] = {"align": "right", "baseline": "bottom", "dx": -6, "dy": -3}
+_PHONE_WIDTH = 280
+"""The width of the plot on a phone of 400 pixels, in which labels are placed separately."""
+_FONT = 11
+_LABEL: dict[str, Any] = {"baseline": "bottom", "fontSize": _FONT}
+_FARTHEST = 25
+"""The largest distance of a label from its line, in pixels."""
+_ALONG = [share / 20 for share in range(20)]
+"""Where along a slope its label may begin."""
 _PLAIN_BELOW_ONE = "datum.value < 1 ? format(datum.value, '~g') : format(datum.value, '~s')"
 
 
@@ -63,21 +70,33 @@ def roofline(
             tooltip=tooltips("name:N", "peak:N"),
         )
     )
-    layout = LabelLayout((x_range[0], x_range[1]), (y_range[0], y_range[1]), (WIDTH, HEIGHT))
-    # Labels are inside the plot, above the right ends of the lines, to fit on a phone.
+    wide, narrow = (
+        LabelLayout((x_range[0], x_range[1]), (y_range[0], y_range[1]), (width, HEIGHT))
+        for width in (WIDTH, _PHONE_WIDTH)
+    )
+    slopes = _slope_ends(machine, x_range, y_range)
     labels = []
-    for field, room in (("label", WIDE), ("short", NARROW)):
-        named = alt.Chart(data(_roof_labels(machine, x_range, layout, field)))
-        named = named.encode(x=x, y=y, color=colour)
-        labels += texts(named, field, room, fontSize=11, **_ROOF_LABEL)
-    layers = [_slopes(machine, x_range, y_range, x, y, layout), lines, *labels]
-    for point in achieved:
-        layout.keep_free(point.intensity, point.flops, 8)
-        layout.keep_free(point.intensity, point.most, 6)
+    for layout, field, room in ((wide, "label", WIDE), (narrow, "short", NARROW)):
+        for ends in slopes.values():
+            layout.occupy_line(*ends)
+        for peak in machine.compute.values():
+            layout.occupy_line((peak / machine.memory, peak), (x_range[1], peak))
+        for point in achieved:
+            layout.keep_free(point.intensity, point.flops, 8)
+            layout.keep_free(point.intensity, point.most, 6)
+        roof_names = alt.Chart(data(_roof_labels(machine, layout, field)))
+        slope_names = alt.Chart(data(_slope_labels(machine, slopes, layout, field)))
+        labels += texts(
+            roof_names.encode(x=x, y=y, color=colour), field, room, **_LABEL, align="right"
+        )
+        labels += texts(
+            slope_names.encode(x=x, y=y), field, room, **_LABEL, align="left", color="#555"
+        )
+    layers = [*labels, _slopes(slopes, x, y), lines]
     if achieved:
-        layers.append(achieved_layer(achieved, x, y, layout))
+        layers.append(achieved_layer(achieved, x, y, wide, narrow))
     if bounds:
-        layers.append(points_layer(bounds, x, y, layout))
+        layers.append(points_layer(bounds, x, y, wide))
     return apply_style(alt.layer(*layers).properties(width=WIDTH, height=HEIGHT).interactive())
 
 
@@ -128,71 +147,85 @@ def _roof_rows(machine: Ceilings, x_range: list[float]) -> list[dict[str, Any]]:
     return rows
 
 
-def _roof_labels(
-    machine: Ceilings, x_range: list[float], layout: LabelLayout, field: str
-) -> list[dict[str, Any]]:
-    """Return one label per ceiling at its right end, moved up where labels would overlap."""
+def _roof_labels(machine: Ceilings, layout: LabelLayout, field: str) -> list[dict[str, Any]]:
+    """Return a label per ceiling, above or below its line, if it has room between the others.
+
+    Matrix products come first.
+    """
     assert machine.memory is not None
     rows: list[dict[str, Any]] = []
-    above = 0.0
-    for (benchmark, precision), peak in sorted(machine.compute.items(), key=lambda item: item[1]):
-        up = max(layout.pixel(x_range[1], peak)[1], above)
-        above = up + 14
-        figure = quantity(peak, "FLOPS")
-        short = f"{precision} {figure}"
-        label = f"{precision} {NAMES[benchmark]} {figure}" if field == "label" else short
-        if field == "label":
-            layout.occupy(Box(WIDTH - 7 * len(label), up, WIDTH, above + 3))
-            left, line = layout.pixel(peak / machine.memory, peak)
-            layout.occupy(Box(left, line - 1, WIDTH, line + 1))
-        height = layout.value(WIDTH, up)[1]
-        rows.append(
-            {"intensity": x_range[1], "flops": height, "precision": precision, field: label}
+    for benchmark, precision in sorted(machine.compute, key=lambda key: key[0] != "gemm"):
+        peak = machine.compute[benchmark, precision]
+        name = f" {NAMES[benchmark]}" if field == "label" else ""
+        label = f"{precision}{name} {quantity(peak, 'FLOPS')}"
+        width, line = text_width(label, _FONT), layout.pixel(1, peak)[1]
+        ridge, end = layout.pixel(peak / machine.memory, peak)[0], layout.size[0] - 6.0
+        starts = [end - width]
+        while starts[-1] - width - 12 > ridge:
+            starts.append(starts[-1] - width - 12)
+        box = layout.first_free(
+            Box(left, bottom, left + width, bottom + _FONT)
+            for distance in range(3, _FARTHEST, 7)
+            for bottom in (line + distance, line - distance - _FONT)
+            for left in starts
         )
+        if box is not None:
+            intensity, flops = layout.value(box.right, box.bottom)
+            row = {"intensity": intensity, "flops": flops, "precision": precision}
+            rows.append({**row, field: label})
+    return rows
+
+
+def _slope_ends(
+    machine: Ceilings, x_range: list[float], y_range: list[float]
+) -> dict[str, tuple[tuple[float, float], tuple[float, float]]]:
+    """Return both ends of the memory slope and, if measured, of the network slope."""
+    top = max(machine.compute.values(), default=y_range[1])
+    ends = {}
+    for name, slope in (("memory", machine.memory), ("all-reduce", machine.network)):
+        if slope:
+            low, high = max(x_range[0], y_range[0] / slope), min(top / slope, x_range[1])
+            ends[name] = ((low, slope * low), (high, slope * high))
+    return ends
+
+
+def _slope_labels(
+    machine: Ceilings,
+    slopes: dict[str, tuple[tuple[float, float], tuple[float, float]]],
+    layout: LabelLayout,
+    field: str,
+) -> list[dict[str, Any]]:
+    """Return one label per slope, below its line or above it."""
+    rows = []
+    for name, (low, high) in slopes.items():
+        case = f" ({machine.network_case})" if name == "all-reduce" and field == "label" else ""
+        label = f"{name} {quantity(low[1] / low[0], 'B/s')}{case}"
+        width = text_width(label, _FONT)
+        (x1, y1), (x2, y2) = layout.pixel(*low), layout.pixel(*high)
+        points = [(x1 + share * (x2 - x1), y1 + share * (y2 - y1)) for share in _ALONG]
+        below = [Box(x + 4, y - _FONT - 4, x + 4 + width, y - 4) for x, y in points]
+        above = [Box(x - 4 - width, y + 4, x - 4, y + 4 + _FONT) for x, y in points]
+        box = layout.first_free([*below, *above])
+        if box is not None:
+            intensity, flops = layout.value(box.left, box.bottom)
+            rows.append({"intensity": intensity, "flops": flops, field: label})
     return rows
 
 
 def _slopes(
-    machine: Ceilings,
-    x_range: list[float],
-    y_range: list[float],
-    x: Any,
-    y: Any,
-    layout: LabelLayout,
+    slopes: dict[str, tuple[tuple[float, float], tuple[float, float]]], x: Any, y: Any
 ) -> Any:
-    """Return the memory slope and, if measured, the network slope, with labels."""
+    """Return the memory slope and, if measured, the network slope."""
     import altair as alt
 
-    lines, labels = [], []
-    top = max(machine.compute.values(), default=y_range[1])
-    for name, slope, source in (
-        ("memory", machine.memory, ""),
-        ("all-reduce", machine.network, f" ({machine.network_case})"),
-    ):
-        if not slope:
-            continue
-        low = max(x_range[0], y_range[0] / slope)
-        for intensity in (low, min(top / slope, x_range[1])):
-            lines.append({"name": name, "intensity": intensity, "flops": slope * intensity})
-        label = f"{name} {quantity(slope, 'B/s')}{source}"
-        labels.append({"label": label, "intensity": low, "flops": slope * low})
-        left, up = layout.pixel(low, slope * low)
-        layout.occupy(Box(left, up, left + 20 + 7 * len(label), up + 18))
-    line = (
-        alt.Chart(data(lines))
+    rows = [
+        {"name": name, "intensity": intensity, "flops": flops}
+        for name, ends in slopes.items()
+        for intensity, flops in ends
+    ]
+    dashes = alt.condition("datum.name == 'all-reduce'", alt.value([2, 3]), alt.value([1, 0]))
+    return (
+        alt.Chart(data(rows))
         .mark_line(color="#666", strokeWidth=1.5)
-        .encode(
-            x=x,
-            y=y,
-            detail=alt.Detail("name:N"),
-            strokeDash=alt.condition(
-                "datum.name == 'all-reduce'", alt.value([2, 3]), alt.value([1, 0])
-            ),
-        )
+        .encode(x=x, y=y, detail=alt.Detail("name:N"), strokeDash=dashes)
     )
-    text = (
-        alt.Chart(data(labels))
-        .mark_text(align="left", baseline="bottom", dx=20, dy=-3, color="#555", fontSize=11)
-        .encode(x=x, y=y, text=alt.Text("label:N"))
-    )
-    return line + text

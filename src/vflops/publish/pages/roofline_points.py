@@ -34,7 +34,9 @@ class Achieved:
     """The maximum FLOPS that the ceilings allow."""
 
 
-def achieved_layer(achieved: Sequence[Achieved], x: Any, y: Any, layout: LabelLayout) -> Any:
+def achieved_layer(
+    achieved: Sequence[Achieved], x: Any, y: Any, wide: LabelLayout, narrow: LabelLayout
+) -> Any:
     """Return labelled stars, each joined to the maximum that the ceilings allow."""
     import altair as alt
 
@@ -45,10 +47,10 @@ def achieved_layer(achieved: Sequence[Achieved], x: Any, y: Any, layout: LabelLa
         reached, most = quantity(point.flops, "FLOPS"), quantity(point.most, "FLOPS")
         row |= {"achieved": reached, "at most": most, "share": percent(point.flops / point.most)}
         label = f"{name}achieved {reached}"
-        position = layout.place_label(point.intensity, point.flops, label, 13)
-        row |= dict(
-            zip(("label x", "label y"), position or (point.intensity, point.flops), strict=True)
-        )
+        for field, layout, text in (("label", wide, label), ("short", narrow, reached)):
+            place = layout.place_label(point.intensity, point.flops, text, 13)
+            place = place or layout.beside(point.intensity, point.flops)
+            row |= dict(zip((f"{field} x", f"{field} y"), place, strict=True))
         rows.append({**row, "flops": point.flops, "label": label, "short": reached})
     base = alt.Chart(data(rows)).encode(
         x=x, y=y, tooltip=tooltips("what:N", "achieved:N", "at most:N", "share:N")
@@ -61,12 +63,18 @@ def achieved_layer(achieved: Sequence[Achieved], x: Any, y: Any, layout: LabelLa
     )
     star = base.mark_point(filled=True, size=140, color=ACHIEVED, shape=_STAR, opacity=1)
     font = {"fontSize": 12, "fontWeight": "bold", "color": ACHIEVED}
-    labelled = base.encode(x=alt.X("label x:Q"), y=alt.Y("label y:Q"))
     labels = [
-        *texts(labelled, "label", WIDE, align="left", **font),
-        *texts(base, "short", NARROW, align="center", dy=-14, **font),
+        text
+        for field, room in (("label", WIDE), ("short", NARROW))
+        for text in texts(
+            base.encode(x=alt.X(f"{field} x:Q"), y=alt.Y(f"{field} y:Q")),
+            field,
+            room,
+            align="left",
+            **font,
+        )
     ]
-    return alt.layer(distance, ring, star, *labels)
+    return alt.layer(distance, ring, *labels, star)
 
 
 def points_layer(bounds: Sequence[Bound], x: Any, y: Any, layout: LabelLayout) -> Any:

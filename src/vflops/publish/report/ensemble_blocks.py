@@ -142,16 +142,15 @@ def _twins_note(ensemble: EnsembleScore) -> str:
 
 
 def _tiles(ensemble: EnsembleScore) -> list[Tile]:
-    is_open, valid = ensemble.task == "open", ensemble.capped_vflops
+    valid = ensemble.capped_vflops
     product = f"FLOPS × {figure_text.FACTOR} {ensemble.factor:.3g}"
     published = figure_text.published_flops(valid, ensemble.vflops)
+    comparable = figure_text.NOT_COMPARABLE if ensemble.task == "open" else ""
     rows = [
         (
             figure_text.vflops_name(ensemble.task),
-            quantity(ensemble.vflops if is_open else valid, "VFLOPS"),
-            figure_text.NOT_COMPARABLE
-            if is_open
-            else "; ".join(filter(None, (product, published, f"n = {ensemble.exponent}"))),
+            quantity(valid, "VFLOPS"),
+            "; ".join(filter(None, (comparable, product, published, f"n = {ensemble.exponent}"))),
         ),
         (
             "FLOPS",

@@ -97,7 +97,7 @@ def _notes(training: TrainingScore) -> dict[Key, str]:
         "unit_throughput": f"of training; {figure_text.rate(_samples_per_s(training))}",
         "mfu": mfu.reason or ceiling,
         "vflops_per_watt": _power_text(training),
-        "open_vflops": figure_text.NOT_COMPARABLE,
+        "open_vflops": f"{figure_text.NOT_COMPARABLE}; {_score_note(training)}",
         "open_vflops_per_watt": figure_text.NOT_COMPARABLE,
     }
 
@@ -144,8 +144,7 @@ def setting_rows(training: TrainingScore) -> list[tuple[str, str]]:
         ("ranks", str(training.ranks)),
         ("batch of all ranks", integer(training.batch)),
         *score_tables.scale_rows(training.scale),
-        ("data", figure_text.data(training)),
-        *([("", figure_text.data_facts(training))] if training.data_facts else []),
+        *score_tables.data_rows(training),
     ]
     if work is None:
         return [
@@ -217,18 +216,6 @@ def _utilisation_rows(trainings: Sequence[TrainingScore]) -> list[Row]:
     return [(name, [rows.get(name, "—") for rows in by_seed]) for name in names]
 
 
-def _vflops_text(training: TrainingScore) -> str:
-    """Return the VFLOPS; those of an open task follow the papers' equation."""
-    published = training.speed.vflops if training.speed else None
-    return quantity(published if training.task == "open" else training.capped_vflops, "VFLOPS")
-
-
-def _per_watt_text(training: TrainingScore) -> str:
-    is_open = training.task == "open"
-    per_watt = training.vflops_per_watt if is_open else training.capped_vflops_per_watt
-    return quantity(per_watt, "VFLOPS/W")
-
-
 def _speed_text(pick: str, unit: str) -> Callable[[TrainingScore], str]:
     def text(training: TrainingScore) -> str:
         value = getattr(training.speed, pick) if training.speed else None
@@ -238,7 +225,7 @@ def _speed_text(pick: str, unit: str) -> Callable[[TrainingScore], str]:
 
 
 _FIGURES: tuple[tuple[str, Callable[[TrainingScore], str]], ...] = (
-    ("VFLOPS", _vflops_text),
+    ("VFLOPS", lambda t: quantity(t.capped_vflops, "VFLOPS")),
     (f"VFLOPS {figure_text.AS_PUBLISHED}", _speed_text("vflops", "VFLOPS")),
     ("FLOPS of training", _speed_text("flops", "FLOPS")),
     ("FLOPS of evaluation", _speed_text("flops_evaluation", "FLOPS")),
@@ -248,7 +235,7 @@ _FIGURES: tuple[tuple[str, Callable[[TrainingScore], str]], ...] = (
     ("time to quality", lambda t: figure_text.time_to_quality(t.quality)),
     ("speed", figure_text.throughput),
     ("MFU", lambda t: figure_text.mfu(t.mfu)),
-    ("VFLOPS/W", _per_watt_text),
+    ("VFLOPS/W", lambda t: quantity(t.capped_vflops_per_watt, "VFLOPS/W")),
     ("mean power", lambda t: _power_text(t)),
     ("energy", lambda t: quantity(t.power.energy_j, "J")),
     ("epochs", lambda t: figure_text.number(t.epochs)),

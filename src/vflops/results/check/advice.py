@@ -26,7 +26,7 @@ ADVICE = {
     "planned": "vflops resume measures the rest",
     "correct": "the device computes wrongly: check its clocks, memory and driver",
     "sampled": "measure longer: --set micro.budget_s=60",
-    "quiet": "end these programs, or add --wait-quiet to the command, and run it again",
+    "quiet": "end these programs, and run it again; vflops run --wait-quiet waits for their end",
     "stolen": "other virtual machines share the processors of the host: run it again at another "
     "time, or on a host of its own",
     "plausible": "measure again, best on an idle machine: vflops micro gemm --budget 20",
@@ -55,8 +55,8 @@ ADVICE = {
     "compilation": _RUN_AGAIN,
     "evaluation-time": "run it again with the validation data on fast storage",
     "progress": "run it again on a machine that does not stall",
-    "steady": "end other programs, or add --wait-quiet to the command, and run it again with "
-    "more repeats: --repeat 5",
+    "steady": "end other programs, and run it again with more repeats: vflops run --repeat 5 "
+    "--wait-quiet waits for their end",
     "telemetry": "run it again on an idle machine with free space in the run's folder",
     "energy": "check the sensor or the imported power log, and import it again with vflops power",
     "powered": "import the power log again with vflops power",

@@ -393,7 +393,10 @@ def data(training: TrainingScore) -> str:
 
 def data_facts(training: TrainingScore) -> str:
     """Return facts about the data, such as sizes, classes and split."""
-    return ", ".join(f"{name} {value}" for name, value in training.data_facts.items())
+    return ", ".join(
+        f"{name} {number(value) if isinstance(value, float) else value}"
+        for name, value in training.data_facts.items()
+    )
 
 
 def budget(training: TrainingScore) -> str:

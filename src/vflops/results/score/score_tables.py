@@ -148,9 +148,11 @@ def _vflops_row(
 ) -> tuple[int, tuple[str, str]]:
     """Return the position and the row of VFLOPS: first, or after other rows for an open task."""
     name = figure_text.vflops_name(scored.task)
+    capped = scored.capped_vflops
     if scored.task != "open":
-        return 0, (name, figure_text.valid_flops(scored.capped_vflops, published))
-    return after, (name, f"{quantity(published, 'VFLOPS')} ({figure_text.NOT_COMPARABLE})")
+        return 0, (name, figure_text.valid_flops(capped, published))
+    notes = (figure_text.published_flops(capped, published), figure_text.NOT_COMPARABLE)
+    return after, (name, f"{quantity(capped, 'VFLOPS')} ({'; '.join(filter(None, notes))})")
 
 
 def task_lines(score: Score) -> list[str]:
@@ -172,6 +174,8 @@ def training_rows(training: TrainingScore) -> list[tuple[str, str]]:
     rows = []
     if not training.complete:
         rows.append(("incomplete", figure_text.progress(training)))
+    if not training.attempts:  # nothing else is known
+        return [*rows, ("quality", figure_text.achieved(quality)), *data_rows(training)]
     flops = quantity(speed.flops if speed else None, "FLOPS")
     results = [
         ("time to quality", figure_text.time_to_quality(quality)),
@@ -192,14 +196,19 @@ def training_rows(training: TrainingScore) -> list[tuple[str, str]]:
         *utilisation_rows(training),
         (figure_text.vflops_name(training.task, "/W"), _per_watt(training)),
         ("time", figure_text.budget(training)),
-        ("data", figure_text.data(training)),
-        *([("", figure_text.data_facts(training))] if training.data_facts else []),
+        *data_rows(training),
         *parallelism_text.shared_rows(training),
     ]
     if training.attempts > 1:
         repeated = count(training.samples_redone, "sample")
         rows.append(("attempts", f"{training.attempts}, {repeated} repeated"))
     return rows
+
+
+def data_rows(training: TrainingScore) -> list[tuple[str, str]]:
+    """Return what a job is trained on, and facts about it."""
+    facts = [("", figure_text.data_facts(training))] if training.data_facts else []
+    return [("data", figure_text.data(training)), *facts]
 
 
 def utilisation_rows(training: TrainingScore) -> list[tuple[str, str]]:
@@ -271,14 +280,12 @@ def repeat_rows(repeat: RepeatScore) -> list[tuple[str, ...]]:
         ("quality", *spread(repeat.quality, None), ended),
         ("epochs to quality", *spread(repeat.epochs_to_quality, None), reached),
     ]
-    published = spread(repeat.vflops, "VFLOPS")
-    if repeat.task == "open":
-        return [*rows, (figure_text.OPEN_VFLOPS, *published, ended)]
-    return [
-        ("VFLOPS", *spread(repeat.vflops_capped, "VFLOPS"), ended),
-        (f"VFLOPS {figure_text.AS_PUBLISHED}", *published, ended),
-        *rows,
+    name = figure_text.vflops_name(repeat.task)
+    valid = [
+        (name, *spread(repeat.vflops_capped, "VFLOPS"), ended),
+        (f"{name} {figure_text.AS_PUBLISHED}", *spread(repeat.vflops, "VFLOPS"), ended),
     ]
+    return [*rows, *valid] if repeat.task == "open" else [*valid, *rows]
 
 
 def ceiling_rows(score: Score) -> list[tuple[str, ...]]:
@@ -350,8 +357,7 @@ def model_rows(score: Score) -> list[tuple[str, ...]]:
 
 
 def _per_watt(scored: TrainingScore | EnsembleScore) -> str:
-    is_open = scored.task == "open"
-    per_watt = scored.vflops_per_watt if is_open else scored.capped_vflops_per_watt
+    per_watt = scored.capped_vflops_per_watt
     if per_watt is None:
         return f"— {figure_text.power(scored.power)}"
     return f"{quantity(per_watt, 'VFLOPS/W')} at {figure_text.power(scored.power)}"

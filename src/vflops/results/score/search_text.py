@@ -255,7 +255,8 @@ def _best(search: SearchScore) -> str:
 
 def _states(search: SearchScore) -> str:
     states = [candidate.state for candidate in search.candidates] + ["failed"] * len(search.unbuilt)
-    names = {"cut": "cut by the end", "training": "unfinished by a lost worker"}
+    unfinished = "unfinished by a lost worker" if search.lost_workers else "not finished"
+    names = {"cut": "cut by the end", "training": unfinished}
     counts = [f"{states.count(state)} {names.get(state, state)}" for state in dict.fromkeys(states)]
     return f"{architectures(search)}; " + ", ".join(counts)
 

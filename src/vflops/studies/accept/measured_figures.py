@@ -10,13 +10,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
+from vflops.config.settings import Settings
 from vflops.launch.factory import launcher_class
+from vflops.machine.ceilings.ceiling_plan import plan
 from vflops.metrics.quality import Better
 from vflops.record.readout.job_nodes import JobNodes, nodes_by_job
 from vflops.results.figures import Figure, Figures, Key, Sample, Subject, SubjectKind, figures
 from vflops.results.score.score_file import CeilingScore, PowerScore, Score
 from vflops.studies.accept import closed_task
 from vflops.studies.compare.run_view import RunView
+from vflops.workloads.contract.registry import workload
 
 MACHINE = "machine"
 """The place of a figure that a run does not attribute to a node."""
@@ -99,6 +102,35 @@ def measured_figures(run: RunView, node: str | None = None) -> MeasuredFigures:
             entry.by_place.setdefault(place, []).append(Sample(subject.seed, figure.value))
     _add_node_power(found, run.score, node)
     return found
+
+
+def is_measured(name: str, settings: Settings) -> bool:
+    """Whether runs with these settings can have a figure of this name.
+
+    A ceiling's name has the kind of node if there are several; that of a link, numbers of ranks.
+    """
+    benchmark = name.partition(".")[0]
+    if benchmark.startswith("all-reduce"):
+        return benchmark in settings.micro.benchmarks
+    return name.partition(".on.")[0] in known_names(settings)
+
+
+def known_names(settings: Settings) -> set[str]:
+    """Return the names of the figures that runs with these settings have."""
+    names = {".".join(filter(None, item.key)) for item in plan(settings.micro, accelerators=0)}
+    for name in settings.workloads:
+        models = settings.models_of(name)
+        if workload(name).is_search:
+            subjects = [Subject("search", name, True)]
+            names.add(f"{name}.{NODE_POWER}")
+        elif models > 1:
+            ensemble = Subject("ensemble", name, True, models=models)
+            subjects = [Subject("base model", name, True), ensemble]
+            names.add(f"{name}.{models}-models.{NODE_POWER}")
+        else:
+            subjects = [Subject("training", name, True)]
+        names |= {figure_name(item, key) for item in subjects for key in _PROMISED[item.kind]}
+    return names
 
 
 def nodes_of_jobs(run: RunView) -> dict[int, JobNodes]:

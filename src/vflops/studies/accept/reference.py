@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import datetime
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Any, Self
 
 from pydantic import AfterValidator, Field, ValidationError, model_validator
 
 from vflops.config.toml import read_toml
-from vflops.errors import UsageError, format_value
+from vflops.errors import UsageError, format_value, unknown_name
 from vflops.metrics.quality import Better
 from vflops.record.files.document import Data
 from vflops.studies.accept.promise_units import base_unit
@@ -25,6 +26,10 @@ _HINTS = {
     "nodes": "the number of nodes that must take part, at least 1",
     "figure": "add a table [[figure]] with name, at_least or at_most, and unit",
     "unit": "a unit such as TFLOPS, GB/s, samples/s, W, s, min or %",
+    "task": 'what is run; add [task] with workload = "image-classification" and profile = "gpu"',
+    "profile": 'the profile that is run, for example profile = "gpu"; vflops list shows all',
+    "name": 'for example name = "Cluster X", or name = "image-classification.throughput" of a'
+    " figure",
 }
 _DEFAULT_HINT = "docs/how-to/accept.md describes every key"
 
@@ -180,6 +185,11 @@ def parse_reference(data: dict[str, Any], source: Path) -> Reference:
         fault = error.errors(include_url=False)[0]
         location = _location(fault["loc"], data)
         key = str(fault["loc"][-1]) if fault["loc"] else ""
+        if fault["type"] == "extra_forbidden":
+            where = f" of {_location(fault['loc'][:-1], data)}" if fault["loc"][:-1] else ""
+            raise unknown_name(
+                "key", key, _keys(fault["loc"]), where=f"{where} in {source}"
+            ) from error
         message = fault["msg"].removeprefix("Value error, ")
         value = fault.get("input")
         shown = "" if isinstance(value, dict) else f" = {format_value(value)}"
@@ -188,6 +198,13 @@ def parse_reference(data: dict[str, Any], source: Path) -> Reference:
             f"{source}: {where}{message[0].lower()}{message[1:]}",
             hint=_HINTS.get(key, _DEFAULT_HINT),
         ) from error
+
+
+def _keys(parts: tuple[int | str, ...]) -> Iterable[str]:
+    """Return the keys beside which a wrong one was found."""
+    tables: dict[str, type[Data]] = {"task": Task, "judgement": Judgement, "figure": PromisedFigure}
+    table = tables.get(str(parts[0]), Reference) if len(parts) > 1 else Reference
+    return table.model_fields
 
 
 def _location(parts: tuple[int | str, ...], data: dict[str, Any]) -> str:

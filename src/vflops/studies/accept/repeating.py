@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from vflops.config.settings import Settings
-from vflops.errors import UsageError
+from vflops.errors import UsageError, unknown_name
 from vflops.record.files import atomic
 from vflops.record.files.lock import locked
 from vflops.record.folder import RunFolder
@@ -20,6 +20,7 @@ from vflops.run.observer import RunObserver
 from vflops.studies.accept.accept_text import next_repeats
 from vflops.studies.accept.acceptance import Acceptance
 from vflops.studies.accept.judging import judge
+from vflops.studies.accept.measured_figures import is_measured, known_names
 from vflops.studies.accept.reference import Reference
 from vflops.studies.accept.runs_under_test import RunUnderTest
 from vflops.studies.accept.task_settings import task_settings
@@ -55,6 +56,7 @@ class RepeatedTask:
         settings = load(task_settings(reference.task), None, assignments)
         if reference.task.fill_nodes:
             settings = _filled(settings, reference.task.workload)
+        _require_known_figures(reference, settings)
         return cls(folder, reference, settings)
 
     def run(self, watch: RunObserver) -> Acceptance:
@@ -113,6 +115,14 @@ def wanted_repeats(acceptance: Acceptance) -> int:
     if acceptance.verdict != "undecided" or more is None or done + more > limit:
         return done
     return done + more
+
+
+def _require_known_figures(reference: Reference, settings: Settings) -> None:
+    """Raise ``UsageError`` if a promised figure is none of those that the task measures."""
+    for figure in reference.figure:
+        if not is_measured(figure.name, settings):
+            where = f" in the reference {reference.name!r}"
+            raise unknown_name("figure", figure.name, known_names(settings), where=where)
 
 
 def _filled(settings: Settings, workload: str) -> Settings:

@@ -129,7 +129,7 @@ def _task_faults(reference: Reference, run: RunUnderTest) -> Iterator[str]:
         state = closed_task.task_state(view.score, name)
         if state is not None and state.digest is not None and state.digest != digest:
             yield f"{name} is another task: {state.digest}, and {digest} in the reference"
-    changed = list(differing_settings(task, view.record.settings))
+    changed = list(differing_settings(task, view.record.settings, by_hand=not reference.runs))
     if changed:
         yield f"other settings: {some_of(changed, '; ')}{_version_hint(reference)}"
     for name, fingerprint in task.data.items():

@@ -18,6 +18,8 @@ from vflops.workloads.contract.run_settings import load, profile
 
 _NOT_PART = ("seed", "repeat", "launch.*", "telemetry.*", "workloads.*.data")
 """Settings that do not define the task: where it runs, how often, and paths."""
+_BESIDE_TRAINING = ("count.*", "micro.*")
+"""What a run measures besides training; a reference written by hand does not fix it."""
 _SIZE = ("bagging.models", "workloads.*.models")
 """Settings that depend on the number of nodes if the task fills them."""
 
@@ -58,9 +60,13 @@ def task_of(run: RunView) -> Task:
     return task
 
 
-def differing_settings(task: Task, settings: Settings) -> Iterator[str]:
-    """Yield the settings of a run that differ from those of the task, as text."""
+def differing_settings(task: Task, settings: Settings, *, by_hand: bool = False) -> Iterator[str]:
+    """Yield the settings of a run that differ from those of the task, as text.
+
+    If the task was written ``by_hand``, not from runs, how ceilings are measured may differ.
+    """
     ignored = (*_NOT_PART, *(_SIZE if task.fill_nodes else ()))
+    ignored += _BESIDE_TRAINING if by_hand else ()
     expected, actual = _flat(task_settings(task)), _flat(settings)
     if settings.profile != task.profile:
         yield f"profile is {settings.profile}, and {task.profile} in the reference"

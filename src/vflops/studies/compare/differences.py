@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
+from vflops.record.formats.batch_ops import BatchOps
 from vflops.record.formats.system import LAYERS
 from vflops.studies.compare.comparison import Differing
 from vflops.studies.compare.run_view import Facts, RunView
@@ -13,6 +15,8 @@ _OF_THE_GOAL = "VFLOPS and time to quality are not comparable"
 _OF_THE_WORK = "FLOPS and VFLOPS are not comparable"
 _OTHER_RULES = "operations are counted by different rules"
 _OTHER_WORK = "the operations per sample differ"
+_SHARE_OF_ONCE_PER_BATCH = 1e-4
+"""The largest share of operations that occur once per batch, not once per sample."""
 
 
 def differing(layer: str, sides: Sequence[Mapping[str, str]]) -> tuple[Differing, ...]:
@@ -88,7 +92,7 @@ def comparability_warnings(names: Sequence[str], runs: Sequence[RunView]) -> Ite
     for what, sides in (
         ("the data differs, by fingerprint", fingerprints),
         (f"{_OTHER_RULES}, so {_OF_THE_WORK}", [run.rules for run in runs]),
-        (f"{_OTHER_WORK}, so {_OF_THE_WORK}", [run.work for run in runs]),
+        (f"{_OTHER_WORK}, so {_OF_THE_WORK}", _ops_per_sample(runs)),
         (f"the goals differ, so {_OF_THE_GOAL}", [run.goals for run in runs]),
         (f"the tasks differ, so {_OF_THE_GOAL}", [run.tasks for run in runs]),
         ("one trained longer, which improves its quality", [run.planned_epochs for run in runs]),
@@ -122,11 +126,38 @@ def work_difference(workload: str, runs: Sequence[RunView]) -> str | None:
     """Return why figures that count operations are not comparable; None if they are."""
     for reason, of_runs in (
         (_OTHER_RULES, [run.rules for run in runs]),
-        (_OTHER_WORK, [run.work for run in runs]),
+        (_OTHER_WORK, _ops_per_sample(runs)),
     ):
         if len({counted[workload] for counted in of_runs if workload in counted}) > 1:
             return reason
     return None
+
+
+def _ops_per_sample(runs: Sequence[RunView]) -> list[dict[str, str]]:
+    """Return the operations per sample of each run, by workload; equal work has the same text."""
+    distinct: dict[str, list[BatchOps]] = {}
+    texts = []
+    for run in runs:
+        of_run = {}
+        for workload, ops in run.work.items():
+            known = distinct.setdefault(workload, [])
+            first = next((other for other in known if _is_same_work(ops, other)), ops)
+            if first is ops:
+                known.append(ops)
+            of_run[workload] = f"{first.total // first.batch:,}"
+        texts.append(of_run)
+    return texts
+
+
+def _is_same_work(ops: BatchOps, other: BatchOps) -> bool:
+    """Whether two batches have the same operations per sample.
+
+    Some operations occur once per batch, so that a sample's share depends on the batch.
+    """
+    if ops.batch == other.batch:
+        return ops.total == other.total
+    shares = ops.total / ops.batch, other.total / other.batch
+    return math.isclose(*shares, rel_tol=_SHARE_OF_ONCE_PER_BATCH)
 
 
 def repeat_differences(name: str, runs: Sequence[RunView]) -> Iterator[str]:

@@ -12,6 +12,7 @@ from pathlib import Path
 from vflops.config.flatten import flatten
 from vflops.machine.system.fact_text import format_fact
 from vflops.record.folder import RunFolder, RunRecord
+from vflops.record.formats.batch_ops import BatchOps
 from vflops.record.formats.system import SystemRecord
 from vflops.record.readout.contents import Contents
 from vflops.results.figures import Samples, samples
@@ -134,12 +135,12 @@ class RunView:
         return {**counted, **{search.workload: search.rules for search in self.score.searches}}
 
     @cached_property
-    def work(self) -> dict[str, str]:
-        """The operations of one sample, by workload."""
+    def work(self) -> dict[str, BatchOps]:
+        """The operations of one batch, by workload."""
         return {
-            training.workload: f"{training.work.ops_total:,}"
+            training.workload: training.work.batch_ops
             for training in self.score.trainings
-            if training.work is not None
+            if training.work is not None and training.work.batch_ops is not None
         }
 
     @cached_property

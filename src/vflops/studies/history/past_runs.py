@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from vflops.errors import FolderError, UsageError
+from vflops.errors import FolderError, Hint, UsageError
 from vflops.metrics.statistics import mean
 from vflops.record.files.lock import is_locked
 from vflops.results.check.checking import check
@@ -74,9 +74,11 @@ def run_folders(folder: Path) -> list[Path]:
         if (folder / "run.json").is_file():
             raise UsageError(
                 f"{folder} is a single run; a history needs several",
-                hint=f"name the folder that contains the run: vflops history {folder.parent}",
+                hint=Hint(
+                    "name the folder that contains the run", f"vflops history {folder.parent}"
+                ),
             )
-        raise UsageError(f"there is no run below {folder}", hint="start one: vflops run")
+        raise UsageError(f"there is no run below {folder}", hint=Hint("start one", "vflops run"))
     return sorted(runs)
 
 

@@ -48,9 +48,7 @@ def ensemble_figures(folder: RunFolder, size: Size) -> EnsembleFigures:
         flops_epoch=_mean_of_known([repeat.flops_epoch for repeat in repeats]),
         flops_least=min(rates) if known else None,
         flops_most=max(rates) if known else None,
-        vflops=published
-        if task == "open"
-        else _mean_of_known([repeat.capped for repeat in repeats]),
+        vflops=_mean_of_known([repeat.capped for repeat in repeats]),
         vflops_published=published,
         quality=mean([repeat.quality for repeat in repeats]),
         quality_alone=mean([repeat.alone for repeat in repeats]),

@@ -74,7 +74,7 @@ class EnsembleFigures(Figures):
     flops_most: float | None
     """The maximum over the repeats."""
     vflops: float | None
-    """FLOPS × the quality factor, which is at most 1; as published if the task is open."""
+    """FLOPS × the quality factor, which is at most 1."""
     vflops_published: float | None = None
     """FLOPS × the quality factor as published; None if it is infinite, and in files of older
     versions, whose ``vflops`` are as published."""

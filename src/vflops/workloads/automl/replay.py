@@ -16,7 +16,7 @@ from typing import Any, ClassVar
 from vflops.config.flatten import differences
 from vflops.config.profiles import for_single_workload
 from vflops.config.settings import Settings
-from vflops.errors import FolderError, UsageError
+from vflops.errors import FolderError, Hint, UsageError
 from vflops.record.files.document import Data, Document
 from vflops.record.folder import RunFolder, file_hash
 from vflops.record.formats.bounded_numbers import NonNegative, Operations, Processes
@@ -166,7 +166,9 @@ class SearchLedger(Document):
                 raise UsageError(
                     f"{name} is {new!r}, but {self.run} searched with {old!r}, and a replay must "
                     "do the same work",
-                    hint="leave it out; to try another value, search with it: vflops run automl",
+                    hint=Hint(
+                        "leave it out; to try another value, search with it", "vflops run automl"
+                    ),
                 )
 
     def check_batches(self, settings: AutomlSettings) -> None:

@@ -20,7 +20,7 @@ from vflops.data.climate.year_split import YearSplit, split_years
 from vflops.data.climate.years import ClimateYears
 from vflops.data.packed_index import INDEX, digest
 from vflops.data.sampler import Indices
-from vflops.errors import UsageError
+from vflops.errors import Hint, UsageError
 from vflops.record.files.cache import cache_entry
 from vflops.record.formats.job import DataFacts
 from vflops.units import quantity
@@ -104,7 +104,7 @@ def _packed(folder: ClimateYears, settings: WeatherSettings, progress: Progress)
     if size_bytes > MAX_AUTO_PACK_BYTES:
         raise UsageError(
             f"{folder.path} would take {quantity(size_bytes, 'B')} when packed",
-            hint=f"pack it once, where there is room: vflops data pack {folder.path} DEST",
+            hint=Hint("pack it once, where there is room", f"vflops data pack {folder.path} DEST"),
         )
     name = digest([source_identity(folder, split), split.all, settings.faulty])
     return pack(

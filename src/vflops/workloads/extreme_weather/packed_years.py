@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from vflops.data.climate.frame_index import SPLITS
 from vflops.data.climate.packed_frames import PackedFrames
-from vflops.errors import UsageError
+from vflops.errors import Hint, UsageError
 from vflops.workloads.extreme_weather.settings import WeatherSettings
 
 
@@ -32,7 +32,9 @@ def check_split(frames: PackedFrames, settings: WeatherSettings) -> None:
         )
         raise UsageError(
             f"years are set, but {frames.path} is already split: {description}",
-            hint=f"leave them out, or pack the years again: vflops data pack DIR DEST {options}",
+            hint=Hint(
+                "leave them out, or pack the years again", f"vflops data pack DIR DEST {options}"
+            ),
         )
 
 

@@ -6,6 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -115,12 +116,12 @@ class ImageSamples:
     def read(self, indices: Indices, memory: BatchMemory) -> tuple[Tensor, ...]:
         """Return the concatenated pixels, and each image's start, height, width and label."""
         split, count = self._split, len(indices)
-        pixels = memory.buffer("pixels", (count * split.max_bytes,), torch.uint8)
+        size_bytes = int(split.sizes_bytes[np.asarray(indices)].sum())
+        pixels = memory.at_least("pixels", size_bytes, torch.uint8)
         if count < _MIN_POOLED_IMAGES:
             starts = split.read(indices, pixels.numpy())
         else:
             starts = split.read_with(self._pool, indices, pixels.numpy())
-        memory.set_used("pixels", int(starts[-1] + split.sizes_bytes[indices[-1]]))
         table = memory.buffer("table", (4, count), torch.int64)
         rows = table.numpy()
         rows[0], rows[1], rows[2] = starts, split.heights[indices], split.widths[indices]

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import vflops
-from vflops.errors import UsageError, unknown_name
+from vflops.errors import Hint, UsageError, unknown_name
 from vflops.machine.system.mlperf_system import system_desc
 from vflops.publish.export.mlperf import BENCHMARK, RESULTS, RULE_SET, WORKLOAD
 from vflops.publish.export.mlperf.closed import closed_faults
@@ -127,7 +127,7 @@ def _entries(runs: Sequence[Contents]) -> tuple[list[Entry], list[str]]:
     if not entries:
         raise UsageError(
             "no result can be submitted to MLPerf: " + ("; ".join(notes) or "nothing was trained"),
-            hint=f"give runs that trained this: vflops run {WORKLOAD} --repeat {RESULTS}",
+            hint=Hint("give runs that trained this", f"vflops run {WORKLOAD} --repeat {RESULTS}"),
         )
     return entries, notes
 
