@@ -64,8 +64,8 @@ class Layer(Data):
 
     @model_validator(mode="after")
     def _names_are_unique(self) -> Self:
-        names = [fact.name for fact in self.facts]
-        duplicates = sorted({name for name in names if names.count(name) > 1})
+        counts = Counter(fact.name for fact in self.facts)
+        duplicates = sorted(name for name, count in counts.items() if count > 1)
         if duplicates:
             raise ValueError(f"layer {self.name!r} has two facts named {duplicates[0]!r}")
         return self
