@@ -70,6 +70,7 @@ def check(
     from vflops.cli.results.score import write_result
     from vflops.cli.terminal import console
     from vflops.errors import CheckFailed
+    from vflops.publish.evidence.archive_limits import LIMITS
     from vflops.publish.evidence.challenges import demand
     from vflops.results.check.checking import check as check_run
     from vflops.results.check.checking import demand_challenge
@@ -80,6 +81,7 @@ def check(
     folders = []
     above: list[str] = []
     for run in runs or (None,):
+        LIMITS.check_folder(console.open_run(run).path)
         contents = console.read_run(run)
         findings = check_run(contents, rules)
         if findings.rule_set == rule_set_of(contents.folder.record.settings).name:

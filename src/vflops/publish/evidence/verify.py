@@ -11,6 +11,7 @@ from pydantic import computed_field
 
 import vflops
 from vflops.errors import FolderError
+from vflops.publish.evidence.archive_limits import LIMITS
 from vflops.publish.evidence.extract import extract
 from vflops.publish.evidence.rederive import derived_here, matches_record
 from vflops.publish.evidence.ssh_signature import Signature, check_signature
@@ -84,6 +85,7 @@ def verify(path: Path, signers: Path | None = None, *, states: bool = True) -> V
     if path.is_file():
         with TemporaryDirectory() as temporary:
             return verify(extract(path, Path(temporary)), signers, states=states)
+    LIMITS.check_folder(path)
     if not (path / "run.json").is_file() and not manifest_file(path).is_file():
         RunFolder.open(path)  # raises an error that says what is wrong
     return _verify(FolderIntegrity(path), signers, states=states)
