@@ -75,6 +75,7 @@ def check(
     from vflops.results.check.checking import check as check_run
     from vflops.results.check.checking import demand_challenge
     from vflops.results.check.rule_sets import rule_set_of
+    from vflops.results.evidence.anonymous_record import anonymity_note
 
     received_s = _received_s(received, challenge_signers)
     results: list[tuple[str, Findings]] = []
@@ -98,6 +99,9 @@ def check(
         for (name, findings), folder in zip(results, folders, strict=True):
             record = folder.record
             _print_table(name if len(results) > 1 else "", findings, record)
+    for folder in folders:
+        if note := anonymity_note(folder.path):
+            console.say(note)
     for line in above:
         console.say(line)
     if above and level is not None:

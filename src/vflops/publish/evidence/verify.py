@@ -19,6 +19,7 @@ from vflops.record.files.document import Data
 from vflops.record.folder import RunFolder
 from vflops.record.installed_package import origin_fault
 from vflops.record.readout.contents import Contents
+from vflops.results.evidence.anonymous_record import anonymity_note
 from vflops.results.evidence.committed_states import CommittedStates
 from vflops.results.evidence.evidence_names import DERIVED, MANIFEST, SIGNATURE
 from vflops.results.evidence.integrity import FolderIntegrity
@@ -139,6 +140,8 @@ def _verify(
         altered |= dict(derived.alterations(notes, unconfirmed))
     if contents is not None:
         notes += _package_notes(contents)
+    if note := anonymity_note(integrity.folder):
+        notes.append(note)
     altered_names = {name for name, lines in altered.items() if lines}
     chain_faults: Iterable[str] = () if "run.json" in altered_names else (read_error,)
     if contents is not None:
