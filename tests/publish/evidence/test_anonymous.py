@@ -29,6 +29,15 @@ from vflops.results.evidence.manifest import manifest_file
 from vflops.results.score.scoring import score
 
 SECRETS = re.compile(rb"host-n[1-4]|\b(n[1-4]|login)\b|/images|alice|example")
+TEXT = (
+    "cannot read /home/alice/my-data on n1.example.org; see nodes/n1.json, file:///home/alice/x, "
+    "nfs.example.org:/home/alice, 10.0.0.7@o2ib:/alice/y and //smb.example.org/alice, at 3/4 of "
+    "2.5 GB/s; https://pytorch.org/docs"
+)
+LEFT = (
+    "cannot read /left-out/N on host-N; see nodes/host-N.json, /left-out/N, "
+    "/left-out/N, /left-out/N and /left-out/N, at 3/4 of 2.5 GB/s; https://pytorch.org/docs"
+)
 LOG = b"Traceback in /home/alice/train.py"
 
 
@@ -39,7 +48,7 @@ def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunFolder:
     for line in forger.lines("job-trained")[:1]:
         line["data"]["files"] = {**(line["data"].get("files") or {})}
     start = forger.lines("start")[0]
-    start["data"]["note"] = "cannot read /home/alice/my-data on n1.example.org; see nodes/n1.json"
+    start["data"]["note"] = TEXT
     folder = forger.sealed()
     (folder.path / "jobs" / "1" / "0" / "rank-0.log").write_bytes(LOG)
     for path in (folder.manifest_file, folder.findings_file, folder.report_file):
@@ -72,6 +81,8 @@ def test_no_name_is_left_and_every_hash_holds(cluster: RunFolder, tmp_path: Path
     assert verdicts[0] == verdicts[1]
     speeds = [[one.speed for one in score(Contents(run)).trainings] for run in (made, cluster)]
     assert speeds[0] == speeds[1]
+    (start,) = contents.history.events("start")
+    assert re.sub(r"(left-out/|host-)[0-9]+", r"\1N", start.data["note"]) == LEFT
     record = AnonymousRecord.read(anonymous_file(made.path))
     assert record.omitted == ("jobs/1/0/rank-0.log",)
     assert verify(cluster.path).intact

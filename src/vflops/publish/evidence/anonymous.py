@@ -39,8 +39,12 @@ _HOST = re.compile("(?!localhost$)[A-Za-z0-9][A-Za-z0-9._-]*")
 _PUBLIC_PATHS = re.compile(r"/(proc|sys|etc|usr|dev(?!/shm/))/")
 """Paths that every machine has."""
 _DOMAIN = r"(?:\.(?!jsonl?\b|log\b|sh\b)[A-Za-z][A-Za-z0-9-]*)*"
-_COMPONENT = r"[\w.+@%=,~-]+"
-_PATH_IN_TEXT = re.compile(rf"(?<![\w.:/~$%*)\]}}>-])~?(?:/{_COMPONENT}){{2,}}/?")
+_COMPONENT = r"[\w.+@%=,~-]*[\w+@%=~-]"
+_PATH_IN_TEXT = re.compile(
+    rf"(?<![\w.:/~$%*)\]}}>-])~?/?(?:/{_COMPONENT}){{2,}}/?"
+    rf"|\bfile://(?:/{_COMPONENT})+/?"
+    rf"|(?<![\w./@:-])\w[\w.@:-]*:(?:/{_COMPONENT})+/?"  # a file server
+)
 
 
 def anonymous_copy(folder: RunFolder, target: Path) -> RunFolder:
