@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from vflops.errors import FolderError, VflopsError
+from vflops.publish.evidence.disclosure import absolute_paths
 from vflops.record.files import atomic
 from vflops.record.files.regular_file import read_regular
 from vflops.record.files.strict_json import parse_json
@@ -91,7 +92,7 @@ class _Names:
                 for data in _documents(folder / name):
                     if not name.startswith("graphs/") and Path(name).name not in _SETTINGS:
                         hosts |= dict.fromkeys(_hosts(data, Path(name)))
-                    for path in _absolute_paths(data):
+                    for path in absolute_paths(data):
                         self._path(path)
         self._hosts: dict[str, str] = {}
         for host in sorted(hosts, key=_short):
@@ -257,16 +258,6 @@ def _hosts(value: Any, file: Path, key: str = "") -> Iterator[str]:
             yield from _hosts(item, file, key)
     elif isinstance(value, str) and key in _HOST_KEYS and _HOST.fullmatch(value):
         yield value
-
-
-def _absolute_paths(value: Any) -> Iterator[str]:
-    """Yield every text in a JSON value that is an absolute path."""
-    if isinstance(value, str):
-        if value.startswith(("/", "~/")) and len(value) > 1 and "\n" not in value:
-            yield value
-    elif isinstance(value, dict | list):
-        for item in value.values() if isinstance(value, dict) else value:
-            yield from _absolute_paths(item)
 
 
 def _is_event_log(name: str) -> bool:
