@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import signal
@@ -14,6 +15,7 @@ from types import FrameType
 import pytest
 
 from tests.support.ranking_runs import submit
+from tests.support.sample_parts import Vflops
 from vflops.cli import main
 from vflops.record.folder import RunFolder
 
@@ -93,3 +95,22 @@ def test_no_command_hangs_or_crashes(
         assert "Traceback" not in said.err, f"{name}: {said.err[-3000:]}"
         assert code in (0, 1, 2, 3), f"{name}: {said.err}"
         shutil.rmtree(run.parent)
+
+
+@pytest.mark.parametrize("command", [("report", "RUN"), ("compare", "RUN", "OTHER")])
+@pytest.mark.parametrize("value", [10**400, 1e308])
+def test_a_fact_that_no_machine_has_is_an_error_that_names_it(
+    good: RunFolder, tmp_path: Path, vflops: Vflops, command: tuple[str, ...], value: float
+) -> None:
+    run = tmp_path / good.path.name
+    shutil.copytree(good.path, run)
+    system = json.loads((run / "system.json").read_text())
+    fact = {"name": "memory", "value": value, "unit": "B", "source": "x", "reason": None}
+    facts = [item for item in system["layers"][0]["facts"] if item["name"] != "memory"]
+    system["layers"][0]["facts"] = [fact, *facts]
+    (run / "system.json").write_text(json.dumps(system))
+    places = {"RUN": run, "OTHER": good.path}
+    done = vflops(*(places.get(word, word) for word in command))
+    assert done.returncode == 2
+    assert "the fact 'memory' is 1" in done.stderr and "restore it" in done.stderr
+    assert "Traceback" not in done.stderr

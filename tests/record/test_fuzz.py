@@ -6,6 +6,7 @@ each time; ``make fuzz`` tries more of it, with another seed each day.
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import sys
@@ -14,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.fuzz_readers import READERS, contents, write_good_inputs
-from tests.support.fuzzing import fuzz, matching, summary
+from tests.support.fuzzing import fuzz, limited_time, matching, summary
 from tests.support.ranking_runs import TASK
 from vflops.errors import VflopsError
 from vflops.results.score.scoring import score
@@ -22,6 +23,8 @@ from vflops.results.score.scoring import score
 MUTATIONS = int(os.environ.get("VFLOPS_FUZZ", "100"))
 SEED = os.environ.get("VFLOPS_FUZZ_SEED", "0")
 TARGET = f'"target": {TASK.synthetic.target}'.encode()
+MANY = 40_000
+"""Entries of a list; work that grows with their square takes more than the time allowed."""
 DEEP = b"a." * 1500
 """More parts of a key than repr() descends to; the time to parse them grows with their square."""
 SHOWN = "a huge dict" if sys.version_info < (3, 13) else "{'a': {'a': "  # which repr() shows whole
@@ -85,6 +88,35 @@ def test_what_once_had_no_message(
     path.write_bytes(content.replace(old, new, 1))
     try:
         with pytest.raises(VflopsError, match=re.escape(expected)):
+            READERS[name].read(path)
+    finally:
+        path.write_bytes(content)
+
+
+FACT = '{"name": "%d", "value": 1, "unit": null, "source": "s", "reason": null}, '
+SERIES = (
+    '{"id": "a%d", "title": "t", "unit": "W", "source": "s", "kind": "gauge", "part": "node"}, '
+)
+FIGURE = '[[figure]]\nname = "f%d"\nat_least = 1\ntolerance = 0.1\n'
+
+
+@pytest.mark.parametrize(
+    ("name", "after", "entry"),
+    [
+        ("run", b"{", '"%d": 0, '),
+        ("system", b'"facts": [', FACT),
+        ("telemetry", b'"series":[', SERIES),
+        ("reference", b"tolerance = 0.05\n", FIGURE),
+    ],
+)
+def test_many_entries_are_read_in_time(good: Path, name: str, after: bytes, entry: str) -> None:
+    path = matching(good, READERS[name])[0]
+    content = path.read_bytes()
+    plain = json.dumps(json.loads(content)).encode() if path.suffix == ".json" else content
+    entries = "".join(entry % number for number in [*range(MANY), MANY - 1]).encode()
+    path.write_bytes(plain.replace(after, after + entries, 1))
+    try:
+        with limited_time(), pytest.raises(VflopsError, match=r"twice|two facts|2 times"):
             READERS[name].read(path)
     finally:
         path.write_bytes(content)

@@ -95,3 +95,38 @@ def renamed_device(name: str) -> Break:
         changed("job", device_name=name)(run)
 
     return change
+
+
+SHARES = ("busy", "others", "stolen")
+"""What is read of the processors."""
+
+
+def busy(
+    job: int, busy: float, others: float, samples: int | None = None, stolen: float = 0.0
+) -> Break:
+    """Readings of the processors, beside those of the accelerator."""
+
+    def change(run: Forger) -> None:
+        path = run.attempt(job) / "telemetry.jsonl"
+        header, *lines = (json.loads(line) for line in path.read_text().splitlines())
+        common = {"unit": "%", "kind": "gauge", "part": "node", "source": "test", "title": "cpu"}
+        header["series"] += [{"id": f"cpu.{name}", **common} for name in SHARES]
+        for number, line in enumerate(lines):
+            read = samples is None or number < samples
+            line["values"] += [busy, others, stolen] if read else [None] * len(SHARES)
+        path.write_text("".join(f"{json.dumps(line)}\n" for line in (header, *lines)))
+
+    return change
+
+
+def quieter(run: Forger) -> None:
+    """No other programs in the readings, and none while ceilings were measured."""
+    for line in run.lines("load"):
+        line["data"]["others_share"] = 0.01
+    for path in run.folder.path.glob("jobs/*/*/telemetry.jsonl"):
+        header, *lines = (json.loads(line) for line in path.read_text().splitlines())
+        ids = [series["id"] for series in header["series"]]
+        if "cpu.others" in ids:
+            for line in lines:
+                line["values"][ids.index("cpu.others")] = 1.0
+        path.write_text("".join(f"{json.dumps(line)}\n" for line in (header, *lines)))

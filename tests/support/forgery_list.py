@@ -17,7 +17,14 @@ from tests.support.forged_attempts import (
     with_ranks,
 )
 from tests.support.forged_runs import Forger
-from tests.support.forged_times import clocks_times, moved_time, readings_times, renamed_device
+from tests.support.forged_times import (
+    busy,
+    clocks_times,
+    moved_time,
+    quieter,
+    readings_times,
+    renamed_device,
+)
 from tests.support.forgeries import (
     Break,
     changed,
@@ -68,6 +75,10 @@ class UncaughtForgery:
     harm: Break = unchanged
     base: str = "ResNet-50"
     given: Break = unchanged
+
+
+on_busy_machine = together(changed("load", others_share=0.4), busy(1, 95.0, 80.0))
+"""Other programs, while ceilings were measured and while the first job trained."""
 
 
 def copied_losses(run: Forger) -> None:
@@ -179,6 +190,7 @@ UNCAUGHT: Sequence[UncaughtForgery] = (
     UncaughtForgery(
         "faster clocks on a machine that no auditor has", clocks_times(0.85), "ResNet-50 ensembles"
     ),
+    UncaughtForgery("a busy machine called quiet", quieter, given=on_busy_machine),
     UncaughtForgery("the best of many runs"),
 )
 """Every folder passes all rules."""

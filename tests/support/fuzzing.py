@@ -177,7 +177,7 @@ def _try_all(trial: Trial, seeds: Sequence[str], tried: mmap.mmap) -> None:
 def _fault(reader: Reader, path: Path) -> tuple[str, str] | None:
     """Return what a reader did wrong with a file, and the traceback; None if it did well."""
     try:
-        with _limited_time():
+        with limited_time():
             result: Any = reader.read(path)
             if isinstance(result, Document):
                 result.to_json()
@@ -193,7 +193,7 @@ def _fault(reader: Reader, path: Path) -> tuple[str, str] | None:
 
 
 @contextmanager
-def _limited_time() -> Iterator[None]:
+def limited_time() -> Iterator[None]:
     """Raise in a block that computes for too long; end the process if it waits for too long."""
 
     def too_long(number: int, frame: FrameType | None) -> None:

@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from vflops.errors import FolderError
+from vflops.errors import FolderError, RunFailed
 from vflops.train.state_file import pack, unpack
 
 
@@ -84,11 +84,27 @@ ROW = {"dtype": "float32", "shape": [2], "stride": None}
         (header(tensors=[{**ROW, "stride": [0]}]) + b"\0" * 64, "cannot have the strides"),
         (header(state=json.loads("[" * 30 + "]" * 30)), "nested too deeply"),
         (header(state=1), "it holds a int"),
+        (header(tensors=[{**ROW, "shape": [1] * 200_000}]) + b"\0" * 64, "200,000 dimensions"),
+        (header(tensors=[{**ROW, "stride": [1] * 65}]) + b"\0" * 64, "65 dimensions"),
+        (header(tensors=[{**ROW, "shape": [0]}] * 131_073), "it has 131,073 tensors"),
+        (header(state={"w" * 1001: 0}), "a name of 1,001 characters"),
+        (header(state={"w": " " * (1 << 24)}), "no header of at most 16 MiB"),
     ],
 )
 def test_a_damaged_file_is_refused(data: bytes, why: str) -> None:
     with pytest.raises(FolderError, match=why):
         unpack(data, "a file")
+
+
+def test_the_message_about_a_damaged_file_is_short() -> None:
+    with pytest.raises(FolderError) as caught:
+        unpack(header(state={"tensor": [1] * 100_000}), "a file")
+    assert len(caught.value.message) < 2000
+
+
+def test_a_state_that_could_not_be_read_is_not_written() -> None:
+    with pytest.raises(RunFailed, match="131,073 tensors"):
+        pack({"many": [torch.empty(0)] * 131_073})
 
 
 def test_objects_that_are_not_plain_data_cannot_be_saved() -> None:

@@ -18,6 +18,7 @@ from typer.core import TyperGroup
 
 from vflops import interruption
 from vflops.cli.terminal import console
+from vflops.cli.terminal.safe_stream import safe_stream
 from vflops.errors import DiskFull, Interrupted, RunFailed, VflopsError
 
 os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "1")  # saves 30 ms; no plugin is used
@@ -135,9 +136,11 @@ def _ensure_home() -> None:
 def main() -> None:
     """Run the command line; a user's mistake gives a message and an exit code, not a traceback."""
     gc.set_threshold(100_000)  # in a short command, collecting garbage costs more than it frees
-    for stream in (sys.stdout, sys.stderr):
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
         if isinstance(stream, TextIOWrapper):  # replace characters that the terminal cannot show
             stream.reconfigure(errors="replace")
+            setattr(sys, name, safe_stream(stream))
     _ensure_home()
     try:
         application(sys.argv[1:])()

@@ -27,6 +27,7 @@ from vflops.record.formats.system import SystemRecord
 from vflops.record.formats.telemetry import Header
 from vflops.record.log.events import EventLine
 from vflops.results.check.findings import Findings
+from vflops.results.evidence.anonymous_record import AnonymousRecord
 from vflops.results.evidence.audit_record import AuditRecord
 from vflops.results.evidence.manifest import Manifest
 from vflops.results.score.score_file import Score
@@ -60,6 +61,7 @@ DOCUMENTS: tuple[type[Document], ...] = (
     Score,
     Findings,
     Manifest,
+    AnonymousRecord,
     AuditRecord,
     Reproduction,
     Scale,

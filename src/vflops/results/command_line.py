@@ -180,6 +180,7 @@ def _flags(assignments: list[str]) -> Iterator[str]:
 def _changes(base: Settings, wanted: Settings, *, short_names: bool) -> Iterator[tuple[str, str]]:
     """Yield each setting that differs, as a name for ``--set`` and a value in TOML."""
     before, after = (settings.model_dump(mode="json") for settings in (base, wanted))
+    after["workloads"] = json.loads(json.dumps(after["workloads"], sort_keys=True))  # as in files
     for key, (_, value) in differences(before, after).items():
         if value is not None:
             name = key.removeprefix("workloads.")

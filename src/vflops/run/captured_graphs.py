@@ -13,7 +13,7 @@ import vflops
 from vflops.config.training import WorkloadSettings
 from vflops.errors import VflopsError
 from vflops.record.files import atomic
-from vflops.record.files.cache import cache_folder
+from vflops.record.files.cache import cache_entry
 from vflops.record.formats.graph import Graph
 from vflops.record.formats.job import DataFacts, DeclaredWork
 from vflops.workloads.contract.spec import WorkloadSpec
@@ -35,12 +35,13 @@ def counted_before(
     """
     if spec.origin != "vflops":
         return capture()
-    path = cache_folder() / _FOLDER / f"{_key(spec, section, data)}.json"
+    path = None
     with suppress(VflopsError, OSError):
+        path = cache_entry(_FOLDER) / f"{_key(spec, section, data)}.json"
         if path.is_file():
             return Graph.read(path)
     work = capture()
-    if isinstance(work, Graph):
+    if path is not None and isinstance(work, Graph):
         with suppress(VflopsError, OSError):  # a plan needs no cache
             atomic.make_folder(path.parent)
             work.write(path)

@@ -57,7 +57,11 @@ def start(
         validate.rehearsed_fault(settings, entry.spec, entry.settings.train, entry.data.train)
         for entry in prepared
     )
-    warnings = (*validate.framework_warnings(settings), *jobs.data_warnings(prepared))
+    warnings = (
+        *validate.framework_warnings(settings),
+        *validate.cache_warnings(),
+        *jobs.data_warnings(prepared),
+    )
     for warning in (*warnings, *filter(None, rejected)):
         observer.warn(warning)
     lines, idle = request_lines(settings)

@@ -10,6 +10,7 @@ from vflops.config.training import EIGHT_BIT_PRECISIONS, TrainSettings, Workload
 from vflops.counting.conventions import convention
 from vflops.errors import Hint, UsageError
 from vflops.launch.factory import launcher_class
+from vflops.record.files.cache import trusted_cache
 from vflops.record.formats.job import DataFacts
 from vflops.train.parallel.footprint import Footprint
 from vflops.workloads.contract.profile_batch import batch_fault
@@ -192,6 +193,15 @@ def framework_warnings(settings: Settings) -> list[str]:
         except UsageError as error:
             warnings.append(f"{error.message} here; the jobs will fail if it is not on the nodes")
     return warnings
+
+
+def cache_warnings() -> list[str]:
+    """Return why compiled kernels are not kept in the cache, if others can write to it."""
+    try:
+        trusted_cache()
+    except UsageError as error:
+        return [f"{error.message}, so kernels are compiled again; {error.hint}"]
+    return []
 
 
 def _require_offered(train: TrainSettings, launch: LaunchSettings) -> None:

@@ -21,11 +21,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from vflops.errors import FolderError
+from vflops.errors import FolderError, RunFailed
 
 _FORMAT = b"vflops.state/1\n"
 _ALIGNMENT = 64
 _MAX_DEPTH = 16
+_MAX_HEADER_BYTES = 1 << 24
+_MAX_TENSORS = 1 << 17
+_MAX_DIMENSIONS = 64
+_MAX_NAME_LENGTH = 1000
 _TENSOR = "tensor"
 _DTYPES = {
     str(dtype).removeprefix("torch."): dtype
@@ -89,6 +93,8 @@ def describe(state: dict[str, Any]) -> tuple[bytes, list[Tensor]]:
     """Return the header of a state and its tensors, dense and still where they are."""
     tensors: list[Tensor] = []
     tree = _without_tensors(state, tensors)
+    if len(tensors) > _MAX_TENSORS:
+        raise RunFailed(f"a state has {len(tensors):,} tensors, a file at most {_MAX_TENSORS:,}")
     tensors = [_dense(tensor.detach()) for tensor in tensors]
     table = [
         {
@@ -107,13 +113,16 @@ def unpack(data: bytes | bytearray, source: str) -> dict[str, Any]:
     """Return the state in the bytes of a file, or raise ``FolderError``; nothing is executed."""
     if not data.startswith(_FORMAT):
         raise FolderError(f"{source} is not a state file: it does not start with {_FORMAT[:-1]!r}")
-    end = data.find(b"\n", len(_FORMAT)) + 1
+    end = data.find(b"\n", len(_FORMAT), len(_FORMAT) + _MAX_HEADER_BYTES) + 1
     try:
+        if not end:
+            raise ValueError(f"it has no header of at most {_MAX_HEADER_BYTES >> 20} MiB")
         header = json.loads(bytes(data[len(_FORMAT) : end]))
         tensors = _read_tensors(header["tensors"], data, end)
         state = _with_tensors(header["state"], tensors)
     except (ValueError, KeyError, TypeError, IndexError, RecursionError, OverflowError) as error:
-        raise FolderError(f"{source} is damaged: {str(error) or type(error).__name__}") from error
+        why = str(error)[:_MAX_NAME_LENGTH] or type(error).__name__
+        raise FolderError(f"{source} is damaged: {why}") from error
     if not isinstance(state, dict):
         raise FolderError(f"{source} is damaged: it holds a {type(state).__name__}")
     return state
@@ -143,14 +152,19 @@ def _with_tensors(value: Any, tensors: Sequence[Tensor], depth: int = 0) -> Any:
             if not isinstance(index, int) or not 0 <= index < len(tensors):
                 raise ValueError(f"it has no tensor {index!r}")
             return tensors[index]
-        return {key: _with_tensors(item, tensors, depth + 1) for key, item in value.items()}
-    if isinstance(value, list):
-        return [_with_tensors(item, tensors, depth + 1) for item in value]
+        for key, item in value.items():
+            if len(key) > _MAX_NAME_LENGTH:
+                raise ValueError(f"it has a name of {len(key):,} characters")
+            value[key] = _with_tensors(item, tensors, depth + 1)
+    elif isinstance(value, list):
+        value[:] = (_with_tensors(item, tensors, depth + 1) for item in value)
     return value
 
 
 def _read_tensors(table: list[dict[str, Any]], data: bytes | bytearray, start: int) -> list[Tensor]:
     """Return the tensors of a file whose header ends at ``start``; raise if sizes do not fit."""
+    if len(table) > _MAX_TENSORS:
+        raise ValueError(f"it has {len(table):,} tensors, at most {_MAX_TENSORS:,} are read")
     tensors = []
     view = memoryview(data)
     for row in table:
@@ -170,6 +184,8 @@ def _read_tensors(table: list[dict[str, Any]], data: bytes | bytearray, start: i
 
 
 def _sizes(values: Any) -> tuple[int, ...]:
+    if isinstance(values, list) and len(values) > _MAX_DIMENSIONS:
+        raise ValueError(f"a tensor has {len(values):,} dimensions, at most {_MAX_DIMENSIONS}")
     if not isinstance(values, list) or not all(type(v) is int and v >= 0 for v in values):
         raise ValueError(f"{values!r} are not sizes")
     return tuple(values)

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from tests.support.evidence_runs import concluded
-from tests.support.sample_parts import write_system
+from tests.support.sample_parts import Vflops, write_system
 from tests.support.trained_runs import HandmadeRun, course, job, write_telemetry
 from vflops.cli.publish import evidence
 from vflops.errors import FolderError, RunFailed
@@ -22,12 +22,14 @@ from vflops.publish.evidence.archive import archive
 from vflops.publish.evidence.verify import verify
 from vflops.publish.report import report_page
 from vflops.record import installed_package
+from vflops.record.files.digest import Digest, file_digest
+from vflops.record.files.regular_file import SPARE_BYTES
 from vflops.record.folder import RunFolder, file_hash
 from vflops.record.installed_package import PackageRecord
 from vflops.record.readout.contents import Contents
 from vflops.results.check.checking import check
 from vflops.results.evidence.evidence_names import DERIVED
-from vflops.results.evidence.integrity import altered_record
+from vflops.results.evidence.integrity import FolderIntegrity, altered_record
 from vflops.results.evidence.line_marks import describe_changes, marks
 from vflops.results.evidence.manifest import Manifest, read_manifest, write_manifest
 from vflops.results.score.scoring import score
@@ -496,3 +498,30 @@ def test_a_folder_in_place_of_a_node_record_does_not_break_score_and_check(
     for name in ("node-3.json", "telemetry-3.jsonl"):
         (attempt / name).mkdir()
     assert (check(Contents(folder)), score(Contents(folder))) == before
+
+
+@pytest.mark.parametrize("command", ["verify", "check"])
+def test_a_folder_with_too_much_to_read_is_refused(
+    run_folder: RunFolder, vflops: Vflops, command: str
+) -> None:
+    with (run_folder.path / "jobs" / "huge.bin").open("wb") as file:
+        file.truncate(20 << 30)
+    done = vflops(command, run_folder.path)
+    assert done.returncode == 2
+    assert "holds more than 8192 MiB" in done.stderr
+
+
+def test_a_file_of_another_size_is_not_read(run_folder: RunFolder) -> None:
+    write_manifest(run_folder)
+    with (run_folder.path / LOG).open("r+b") as file:
+        file.truncate(SPARE_BYTES << 1)
+    read: list[Path] = []
+
+    def digest(path: Path) -> Digest:
+        read.append(path)
+        return file_digest(path)
+
+    size = f"{LOG}: changed (from "
+    integrity = FolderIntegrity(run_folder.path, digest)
+    assert integrity.comparison.altered[LOG][0].startswith(size)
+    assert read and run_folder.path / LOG not in read

@@ -246,3 +246,9 @@ def again(words: str) -> Any:
     profile = next(value for flag, value in pairs if flag == "--profile")
     seed = seeds[0] if seeds else None
     return options.settings(profile, seed, None, assignments, workloads=given[2])
+
+
+def test_the_command_of_a_run_is_the_same_when_its_settings_are_read_back(tmp_path: Path) -> None:
+    made = record("image-classification", "train.epochs=2", "synthetic.train=256", "train.batch=32")
+    made.write(tmp_path / "run.json")
+    assert command(RunRecord.read(tmp_path / "run.json")) == command(made)

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import errno
+import grp
 import os
+import pwd
+import stat
 from pathlib import Path
 
 import pytest
@@ -11,7 +14,13 @@ import pytest
 from vflops.data.cached_data import cached_data
 from vflops.errors import RunFailed, UsageError, VflopsError
 from vflops.record.files import atomic
-from vflops.record.files.cache import cache_folder, cached_folder, keep_compiled_kernels
+from vflops.record.files.cache import (
+    cache_folder,
+    cached_folder,
+    keep_compiled_kernels,
+    trusted_cache,
+)
+from vflops.run.validate import cache_warnings
 
 VARIABLES = ("TRITON_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR")
 
@@ -104,3 +113,76 @@ def test_a_cache_below_a_folder_that_is_not_readable_is_named(
     with pytest.raises(UsageError, match=r"cannot write .*: Permission denied") as error:
         cached_folder("data", Path.mkdir)
     assert "export VFLOPS_CACHE=" in str(error.value.hint)
+
+
+def test_a_new_cache_is_the_users_alone(tmp_path: Path) -> None:
+    before = os.umask(0)
+    try:
+        cached_folder("data", Path.mkdir)
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE(cache_folder().stat().st_mode) == 0o700
+    assert trusted_cache() == tmp_path / "cache"
+
+
+@pytest.mark.parametrize(
+    ("mode", "owner", "group", "why"),
+    [
+        (0o777, None, None, "all users can write to it"),
+        (0o1777, None, None, "all users can write to it"),
+        (0o775, None, 54321, "group 54321 can write to it"),
+        (0o755, 54321, None, "it belongs to user 54321"),
+        (0o775, 0, 54321, "group 54321 can write to it"),
+    ],
+)
+def test_a_cache_that_others_can_write_to_is_not_used(
+    monkeypatch: pytest.MonkeyPatch, mode: int, owner: int | None, group: int | None, why: str
+) -> None:
+    folder = cache_folder()
+    folder.mkdir()
+    _present(monkeypatch, folder, mode, owner, group)
+    for use in (trusted_cache, lambda: cached_folder("data", Path.mkdir)):
+        with pytest.raises(UsageError, match=why) as error:
+            use()
+        assert "export VFLOPS_CACHE=" in str(error.value.hint)
+        assert ("chmod go-w" in str(error.value.hint)) is (owner in (None, os.geteuid()))
+    keep_compiled_kernels()
+    assert not set(VARIABLES) & os.environ.keys()
+    assert why in cache_warnings()[0]
+
+
+@pytest.mark.parametrize(("mode", "owner", "group"), [(0o755, 0, 0), (0o775, None, "own")])
+def test_a_cache_of_the_site_and_one_of_the_users_own_group_are_used(
+    monkeypatch: pytest.MonkeyPatch, mode: int, owner: int | None, group: int | str
+) -> None:
+    folder = cache_folder()
+    folder.mkdir()
+    user = pwd.struct_passwd(("me", "x", os.geteuid(), 54321, "", "/", "sh"))
+    monkeypatch.setattr(pwd, "getpwuid", lambda uid: user)
+    monkeypatch.setattr(grp, "getgrgid", lambda gid: grp.struct_group(("me", "x", gid, [])))
+    _present(monkeypatch, folder, mode, owner, 54321 if group == "own" else 0)
+    assert trusted_cache() == folder
+    assert not cache_warnings()
+
+
+def _present(
+    monkeypatch: pytest.MonkeyPatch,
+    folder: Path,
+    mode: int,
+    owner: int | None,
+    group: int | None,
+) -> None:
+    """Let a folder look as if it had this mode, owner and group, which only root can change."""
+    real = Path.stat
+
+    def status(path: Path, **options: bool) -> os.stat_result:
+        found = real(path, **options)
+        if path != folder:
+            return found
+        fields = list(found)
+        fields[0] = stat.S_IFDIR | mode
+        fields[4] = fields[4] if owner is None else owner
+        fields[5] = fields[5] if group is None else group
+        return os.stat_result(fields)
+
+    monkeypatch.setattr(Path, "stat", status)

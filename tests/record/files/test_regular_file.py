@@ -11,7 +11,7 @@ import pytest
 
 from tests.support.paths import ROOT
 from vflops.record.files.lock import is_locked
-from vflops.record.files.regular_file import open_regular, read_regular
+from vflops.record.files.regular_file import SPARE_BYTES, open_regular, read_regular
 
 OWN_FILES = {
     "publish/pages/page.py",  # the package's own templates and its cache
@@ -56,7 +56,7 @@ def test_anything_else_is_an_error_at_once(tmp_path: Path, kind: str) -> None:
 def test_a_large_file_is_an_error_before_it_fills_the_memory(tmp_path: Path) -> None:
     path = tmp_path / "sparse"
     with path.open("wb") as file:
-        file.truncate(1 << 40)
+        file.truncate(1 << 25)
     with pytest.raises(OSError, match="larger than 1,000 bytes"):
         read_regular(path, max_bytes=1000)
     path.write_bytes(bytes(1000))
@@ -100,3 +100,21 @@ def _opens(call: ast.Call) -> bool:
     if not isinstance(call.func, ast.Attribute):
         return False
     return call.func.attr in READING or (call.func.attr == "open" and mode.startswith("r"))
+
+
+def test_a_sparse_file_is_refused_and_a_stored_one_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    with path.open("wb") as file:
+        file.truncate(20 << 30)
+    for read in (open_regular, read_regular):
+        with pytest.raises(OSError, match="it is sparse: most of its 21,474,836,480 bytes"):
+            read(path)
+    path.write_bytes(b"1")
+    os.truncate(path, SPARE_BYTES)
+    with open_regular(path) as file:
+        assert file.read(1) == b"1"
+    with path.open("r+b") as file:
+        file.write(b"1" * (1 << 20))  # a twohundredth of the rest
+    os.truncate(path, SPARE_BYTES + (200 << 20))
+    with open_regular(path) as file:
+        assert file.read(1) == b"1"

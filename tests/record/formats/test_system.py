@@ -101,3 +101,9 @@ def test_another_schema_is_refused(tmp_path: Path) -> None:
 def test_importing_needs_no_torch(module: str) -> None:
     code = f"import sys, vflops.{module}; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0
+
+
+@pytest.mark.parametrize("value", [10**400, -(10**41), 1e308])
+def test_a_number_that_no_machine_has_is_named(value: float) -> None:
+    with pytest.raises(ValidationError, match=r"the fact 'memory' is -?1.*, expected a number"):
+        Fact(name="memory", value=value, unit="B", source="x")

@@ -14,7 +14,14 @@ from tests.support import forgery_list
 from tests.support.forged_runs import Forger
 from tests.support.forged_times import moved_by
 from tests.support.forgeries import Break, GoodRun, good_runs
-from tests.support.forgery_list import BY_RULES, UNCAUGHT, RuleForgery, UncaughtForgery, unchanged
+from tests.support.forgery_list import (
+    BY_RULES,
+    UNCAUGHT,
+    RuleForgery,
+    UncaughtForgery,
+    on_busy_machine,
+    unchanged,
+)
 from tests.support.golden_runs import GOLDEN, extracted
 from tests.support.paths import DOCS
 from vflops.publish.ranking.duplicates import find_duplicates
@@ -122,3 +129,7 @@ def test_the_page_lists_every_forgery_with_what_catches_it() -> None:
     }
     assert tuple(_table("By a ranking")) == forgery_list.BY_RANKINGS
     assert list(_table("Not at all")) == [forgery.name for forgery in UNCAUGHT]
+
+
+def test_a_machine_called_quiet_was_not_quiet(failing: Failing) -> None:
+    assert failing("ResNet-50", "practice", on_busy_machine, unchanged) == ["quiet"]

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.forged_runs import INTERVAL_S, MODELS, POWER_W, WORK_S, Forger
+from tests.support.forged_times import busy
 from tests.support.forgeries import (
     Break,
     GoodRun,
@@ -33,9 +34,6 @@ def good(tmp_path_factory: pytest.TempPathFactory) -> GoodRun:
     return good_runs(tmp_path_factory.mktemp("good"))
 
 
-SHARES = ("busy", "others", "stolen")
-
-
 def metered(power_w: float, *, every_s: float = INTERVAL_S, share: float = 1.0) -> Break:
     """A log of the node, imported: constant power over a share of the first training."""
 
@@ -49,24 +47,6 @@ def metered(power_w: float, *, every_s: float = INTERVAL_S, share: float = 1.0) 
         score(Contents(folder)).write(folder.score_file)
 
     return later(imported)
-
-
-def busy(
-    job: int, busy: float, others: float, samples: int | None = None, stolen: float = 0.0
-) -> Break:
-    """Readings of the processors, beside those of the accelerator."""
-
-    def change(run: Forger) -> None:
-        path = run.attempt(job) / "telemetry.jsonl"
-        header, *lines = (json.loads(line) for line in path.read_text().splitlines())
-        common = {"unit": "%", "kind": "gauge", "part": "node", "source": "test", "title": "cpu"}
-        header["series"] += [{"id": f"cpu.{name}", **common} for name in SHARES]
-        for number, line in enumerate(lines):
-            read = samples is None or number < samples
-            line["values"] += [busy, others, stolen] if read else [None] * len(SHARES)
-        path.write_text("".join(f"{json.dumps(line)}\n" for line in (header, *lines)))
-
-    return change
 
 
 def on_one_node(run: Forger) -> None:

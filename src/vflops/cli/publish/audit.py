@@ -52,6 +52,7 @@ def audit(
     from vflops.errors import CheckFailed
     from vflops.publish.evidence.signed_audit import NAMESPACE, sign_audit
     from vflops.record.folder import RunFolder
+    from vflops.results.evidence.anonymous_record import anonymity_note
     from vflops.studies.audit.auditing import audit as audit_run
     from vflops.studies.audit.kept_states import discard_states
 
@@ -63,6 +64,8 @@ def audit(
             f"vflops archive {name}", "pack the rest as evidence that others can check"
         )
         return
+    if note := anonymity_note(folder.path):
+        console.say(note)
     record, path = audit_run(
         folder,
         out,

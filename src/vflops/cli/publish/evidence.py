@@ -153,6 +153,10 @@ def archive(
         bool,
         typer.Option("--checkpoints", help="Include the checkpoints from which audits start."),
     ] = False,
+    anonymous: Annotated[
+        bool,
+        typer.Option("--anonymous", help="Leave out host names, paths and output of programs."),
+    ] = False,
 ) -> None:
     """Write a run to one file. The same folder gives the same bytes."""
     from vflops.cli.terminal import console
@@ -161,6 +165,7 @@ def archive(
     from vflops.publish.evidence.disclosure import disclosures
     from vflops.record.files import atomic
     from vflops.record.files.digest import file_digest
+    from vflops.results.evidence.manifest import signature_file
     from vflops.units import count, quantity
 
     folder = console.open_run(run)
@@ -172,11 +177,14 @@ def archive(
         size = quantity(sum(states.values()), "B")
         console.say(f"with {count(len(states), 'checkpoint')} for audits, {size} before packing")
     with console.working("packing"):
-        path = pack(folder, None if out is None else Path(out), tuple(states))
+        target = None if out is None else Path(out)
+        path = pack(folder, target, tuple(states), anonymous=anonymous)
     typer.echo(f"{console.shell_path(path)}\nSHA-256 {file_digest(path).sha256}")
     if checkpoints:
         typer.echo(f"size {quantity(path.stat().st_size, 'B')}")
-    for line in disclosures(folder):
+    if anonymous and signature_file(folder.path).exists():
+        console.say("it is not signed: the signature of the run covers the names that it lacks")
+    for line in () if anonymous else disclosures(folder):
         console.say(f"its readers see {line}")
     console.next_step(f"vflops verify {console.shell_path(path)}", "check it as its readers will")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -103,7 +104,8 @@ def _write_text(text: str, out: Path | None, format: str) -> None:
     from vflops.record.files import atomic
 
     if out is None:
-        typer.echo(text, nl=False)
+        terminal = sys.stdout.isatty()
+        typer.echo(printable(text, keep="\n\t") if terminal else text, nl=False)
         return
     atomic.write_text(out, text)
     typer.echo(f"written: {shell_path(out)}", err=True)

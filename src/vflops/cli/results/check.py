@@ -70,16 +70,19 @@ def check(
     from vflops.cli.results.score import write_result
     from vflops.cli.terminal import console
     from vflops.errors import CheckFailed
+    from vflops.publish.evidence.archive_limits import LIMITS
     from vflops.publish.evidence.challenges import demand
     from vflops.results.check.checking import check as check_run
     from vflops.results.check.checking import demand_challenge
     from vflops.results.check.rule_sets import rule_set_of
+    from vflops.results.evidence.anonymous_record import anonymity_note
 
     received_s = _received_s(received, challenge_signers)
     results: list[tuple[str, Findings]] = []
     folders = []
     above: list[str] = []
     for run in runs or (None,):
+        LIMITS.check_folder(console.open_run(run).path)
         contents = console.read_run(run)
         findings = check_run(contents, rules)
         if findings.rule_set == rule_set_of(contents.folder.record.settings).name:
@@ -96,6 +99,9 @@ def check(
         for (name, findings), folder in zip(results, folders, strict=True):
             record = folder.record
             _print_table(name if len(results) > 1 else "", findings, record)
+    for folder in folders:
+        if note := anonymity_note(folder.path):
+            console.say(note)
     for line in above:
         console.say(line)
     if above and level is not None:

@@ -21,8 +21,7 @@ from vflops.data.climate.years import ClimateYears, Year
 from vflops.data.packed_index import digest
 from vflops.data.process_pool import OnProgress, no_progress
 from vflops.errors import Hint, UsageError, VflopsError
-from vflops.record.files import atomic
-from vflops.record.files.cache import cache_folder
+from vflops.record.files.cache import cache_entry, trusted_cache
 from vflops.record.files.document import Data, Document
 
 STATISTICS = "statistics.json"
@@ -134,8 +133,7 @@ def store(folder: ClimateYears, years: Mapping[int, Moments]) -> Path:
         document.write(beside)
         return beside
     except VflopsError:  # a shared folder of data is often read-only
-        atomic.make_folder(cached.parent)
-        document.write(cached)
+        document.write(cache_entry(cached.name))
         return cached
 
 
@@ -170,4 +168,4 @@ def _same_file(stored: YearStatistics, year: Year) -> bool:
 
 def _candidate_paths(folder: Path) -> tuple[Path, Path]:
     name = f"climate-statistics-{digest(str(folder.resolve()))[:16]}.json"
-    return folder / STATISTICS, cache_folder() / name
+    return folder / STATISTICS, trusted_cache() / name

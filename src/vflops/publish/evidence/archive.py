@@ -13,8 +13,10 @@ import tarfile
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from vflops.errors import FolderError, UsageError
+from vflops.publish.evidence.anonymous import anonymous_copy
 from vflops.publish.evidence.archive_limits import LIMITS
 from vflops.publish.evidence.require_intact import require_intact
 from vflops.record.files import atomic
@@ -34,16 +36,31 @@ _MAX_FILE_BYTES = (8 << 30) - 1
 """The largest file that the headers of the archive can describe."""
 
 
-def archive(folder: RunFolder, target: Path | None = None, states: Sequence[str] = ()) -> Path:
+def archive(
+    folder: RunFolder,
+    target: Path | None = None,
+    states: Sequence[str] = (),
+    *,
+    anonymous: bool = False,
+) -> Path:
     """Write a run into one file without locks, and return its path.
 
     ``target`` is the file or its folder; by default, the file is next to the run folder. Of the
-    checkpoints and weights, it has only ``states``. Raise if the run is unfinished or altered.
+    checkpoints and weights, it has only ``states``. If ``anonymous``, it has no host names, paths
+    and output of programs. Raise if the run is unfinished or altered.
     """
-    path = _target(folder, target)
+    path = _target(folder, target, "-anonymous" if anonymous else "")
     _names(folder, states)  # cheap, so names are checked before the run is verified
     require_intact(folder, "packed")
-    pack(folder, path, states)
+    if not anonymous:
+        pack(folder, path, states)
+        return path
+    with TemporaryDirectory() as temporary:
+        copy = anonymous_copy(folder, Path(temporary) / folder.record.id)
+        for name in states:
+            atomic.make_folder((copy.path / name).parent)
+            (copy.path / name).symlink_to((folder.path / name).resolve())
+        pack(copy, path, states)
     return path
 
 
@@ -93,10 +110,10 @@ def pack(folder: RunFolder, path: Path, states: Sequence[str] = ()) -> None:
             temporary.unlink()
 
 
-def _target(folder: RunFolder, target: Path | None) -> Path:
+def _target(folder: RunFolder, target: Path | None, suffix: str) -> Path:
     path = folder.path.absolute().parent if target is None else target
     if path.is_dir():
-        path /= f"{folder.record.id}{SUFFIX}"
+        path /= f"{folder.record.id}{suffix}{SUFFIX}"
     if path.resolve().is_relative_to(folder.path.resolve()):
         raise UsageError(
             f"{path} is inside the run folder and would alter it", hint="choose another --out"

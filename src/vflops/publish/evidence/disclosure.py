@@ -1,7 +1,7 @@
 """What an archive tells about its author beyond the results: paths, host names, program output.
 
-Nothing of it can be left out of an archive: the log has the hashes of these files, and each line of
-the log has the hash of the line before it.
+An anonymous copy (``anonymous``) leaves it out. Nothing else can: the log has the hashes of these
+files, and each line of the log has the hash of the line before it.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def disclosures(folder: RunFolder) -> list[str]:
         if is_page(name):
             continue
         if file.name in ("run.json", "job.json"):
-            paths |= dict.fromkeys(_absolute_paths(_read(folder.path / name)))
+            paths |= dict.fromkeys(absolute_paths(_read(folder.path / name)))
         elif file.match("node-*.json") or file.match("nodes/*.json"):
             record = _read(folder.path / name)
             hosts |= dict.fromkeys(
@@ -55,14 +55,14 @@ def _read(path: Path) -> dict[str, Any]:
         return {}
 
 
-def _absolute_paths(value: Any) -> Iterator[str]:
+def absolute_paths(value: Any) -> Iterator[str]:
     """Yield every text in a JSON value that is an absolute path."""
     if isinstance(value, str):
-        if value.startswith("/"):
+        if value.startswith(("/", "~/")) and len(value) > 1 and "\n" not in value:
             yield value
     elif isinstance(value, dict | list):
         for item in value.values() if isinstance(value, dict) else value:
-            yield from _absolute_paths(item)
+            yield from absolute_paths(item)
 
 
 def _listed(names: dict[str, None]) -> str:

@@ -11,6 +11,7 @@ from pydantic import computed_field
 
 import vflops
 from vflops.errors import FolderError
+from vflops.publish.evidence.archive_limits import LIMITS
 from vflops.publish.evidence.extract import extract
 from vflops.publish.evidence.rederive import derived_here, matches_record
 from vflops.publish.evidence.ssh_signature import Signature, check_signature
@@ -18,6 +19,7 @@ from vflops.record.files.document import Data
 from vflops.record.folder import RunFolder
 from vflops.record.installed_package import origin_fault
 from vflops.record.readout.contents import Contents
+from vflops.results.evidence.anonymous_record import anonymity_note
 from vflops.results.evidence.committed_states import CommittedStates
 from vflops.results.evidence.evidence_names import DERIVED, MANIFEST, SIGNATURE
 from vflops.results.evidence.integrity import FolderIntegrity
@@ -84,6 +86,7 @@ def verify(path: Path, signers: Path | None = None, *, states: bool = True) -> V
     if path.is_file():
         with TemporaryDirectory() as temporary:
             return verify(extract(path, Path(temporary)), signers, states=states)
+    LIMITS.check_folder(path)
     if not (path / "run.json").is_file() and not manifest_file(path).is_file():
         RunFolder.open(path)  # raises an error that says what is wrong
     return _verify(FolderIntegrity(path), signers, states=states)
@@ -137,6 +140,8 @@ def _verify(
         altered |= dict(derived.alterations(notes, unconfirmed))
     if contents is not None:
         notes += _package_notes(contents)
+    if note := anonymity_note(integrity.folder):
+        notes.append(note)
     altered_names = {name for name, lines in altered.items() if lines}
     chain_faults: Iterable[str] = () if "run.json" in altered_names else (read_error,)
     if contents is not None:

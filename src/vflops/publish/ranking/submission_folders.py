@@ -87,15 +87,15 @@ def find(
 
 def check_limits(folder: Path) -> None:
     """Raise if a file of a run folder is not a regular file, or if there is too much to read."""
-    total = 0
-    for count, (name, status) in enumerate(_files(folder), start=1):
-        if stat.S_ISDIR(status.st_mode):
-            continue
-        if not stat.S_ISREG(status.st_mode):
+    LIMITS.check_files("it", _sizes(folder))
+
+
+def _sizes(folder: Path) -> Iterator[tuple[str, int]]:
+    for name, status in _files(folder):
+        if stat.S_ISREG(status.st_mode):
+            yield name, status.st_size
+        elif not stat.S_ISDIR(status.st_mode):
             raise FolderError(f"{name} is not a regular file")
-        LIMITS.check_file(name, status.st_size)
-        total += status.st_size
-        LIMITS.check("it", files=count, size_bytes=total)
 
 
 def _submissions(base: Path, leave_out: Path, others: list[Path]) -> Iterator[Path]:

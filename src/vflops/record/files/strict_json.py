@@ -7,6 +7,7 @@ one program and something else to another.
 from __future__ import annotations
 
 import json
+from collections import Counter
 from typing import Any, Literal
 
 from pydantic_core import from_json
@@ -49,9 +50,9 @@ def _count_keys(value: Any) -> int:
 
 
 def _without_duplicates(pairs: list[tuple[str, Any]]) -> None:
-    names = [name for name, _ in pairs]
-    if len(set(names)) < len(names):
-        twice = next(name for name in names if names.count(name) > 1)
+    counts = Counter(name for name, _ in pairs)
+    if len(counts) < len(pairs):
+        twice = next(name for name, count in counts.items() if count > 1)
         raise ValueError(f"an object has the key {twice[:100]!r} twice")
 
 

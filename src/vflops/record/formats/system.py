@@ -9,8 +9,10 @@ from typing import Annotated, ClassVar, Self
 
 from pydantic import AfterValidator, model_validator
 
-from vflops.errors import unknown_name
+from vflops.errors import format_value, unknown_name
 from vflops.record.files.document import Data, Document
+
+_MAX_NUMBER = 1e40
 
 Value = str | int | float | bool
 
@@ -43,6 +45,11 @@ class Fact(Data):
     def _read_or_absent(self) -> Self:
         if (self.value is None) == (self.reason is None):
             raise ValueError("a fact has either a value or the reason why it has none")
+        if isinstance(self.value, int | float) and abs(self.value) > _MAX_NUMBER:
+            raise ValueError(
+                f"the fact {format_value(self.name)} is {format_value(self.value)}, expected a "
+                f"number between -{_MAX_NUMBER:.0e} and {_MAX_NUMBER:.0e}"
+            )
         return self
 
 
@@ -64,8 +71,8 @@ class Layer(Data):
 
     @model_validator(mode="after")
     def _names_are_unique(self) -> Self:
-        names = [fact.name for fact in self.facts]
-        duplicates = sorted({name for name in names if names.count(name) > 1})
+        counts = Counter(fact.name for fact in self.facts)
+        duplicates = sorted(name for name, count in counts.items() if count > 1)
         if duplicates:
             raise ValueError(f"layer {self.name!r} has two facts named {duplicates[0]!r}")
         return self

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import statistics
 from array import array
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -69,7 +70,7 @@ class Header(Document):
     @model_validator(mode="after")
     def _ids_are_unique(self) -> Header:
         ids = [series.id for series in self.series]
-        duplicates = sorted({id for id in ids if ids.count(id) > 1})
+        duplicates = sorted(id for id, count in Counter(ids).items() if count > 1)
         if duplicates:
             raise ValueError(f"series named twice: {', '.join(duplicates)}")
         return self

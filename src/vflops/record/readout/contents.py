@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from vflops.errors import FolderError
 from vflops.record.files.digest import Digest, file_digest
 from vflops.record.files.document import Document
 from vflops.record.files.lock import is_locked
+from vflops.record.files.machine_faults import is_machine_fault
 from vflops.record.files.read_once import is_file
 from vflops.record.folder import History, RunFolder, State
 from vflops.record.formats.graph import Graph
@@ -31,6 +32,13 @@ read again each time."""
 
 Result = TypeVar("Result")
 DocumentType = TypeVar("DocumentType", bound=Document)
+
+
+class _Failure(NamedTuple):
+    """An error that was raised while something was read or computed."""
+
+    message: str
+    hint: str | None
 
 
 class Contents:
@@ -95,8 +103,16 @@ class Contents:
 
     def _once(self, key: object, compute: Callable[[], Any]) -> Any:
         if key not in self._cache:
-            self._cache[key] = compute()
-        return self._cache[key]
+            try:
+                self._cache[key] = compute()
+            except FolderError as error:  # else every rule would read a damaged file again
+                if not is_machine_fault(error):
+                    self._cache[key] = _Failure(error.message, error.hint)
+                raise
+        found = self._cache[key]
+        if isinstance(found, _Failure):
+            raise FolderError(found.message, hint=found.hint)
+        return found
 
     def release(self) -> None:
         """Drop what is cached; it refers back to this object, so it would wait for a collection."""

@@ -26,6 +26,7 @@ from vflops.record.formats.system import SystemRecord
 from vflops.record.log.events import Counted, Described, Planned
 from vflops.record.readout.contents import Contents
 from vflops.results.check.rule import Outcome
+from vflops.results.evidence.anonymous_record import AnonymousRecord, anonymous_file
 from vflops.results.evidence.integrity import FolderIntegrity
 from vflops.units import count
 from vflops.workloads.automl import search_events
@@ -115,6 +116,8 @@ def _documents(contents: Contents) -> Iterator[tuple[Path, type[Document]]]:
     folder = contents.folder
     if is_file(folder.system_file):  # the rule "system" checks that it exists
         yield folder.system_file, SystemRecord
+    if is_file(anonymous_file(folder.path)):
+        yield anonymous_file(folder.path), AnonymousRecord
     for path in folder.graph_files:
         yield path, Graph
     for path in measured_node_files(folder.path):

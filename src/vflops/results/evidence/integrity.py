@@ -7,7 +7,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path, PurePosixPath
 
+from vflops.errors import FolderError
 from vflops.record.files.digest import Digest, file_digest
+from vflops.record.files.regular_file import SPARE_BYTES
 from vflops.record.readout.contents import Contents
 from vflops.results.evidence.evidence_names import DERIVED, MANIFEST, Listing, is_page, listing
 from vflops.results.evidence.line_marks import describe_changes
@@ -63,14 +65,26 @@ class FolderIntegrity:
         return ManifestComparison(altered, tuple(notes))
 
     def matches(self, pin: FilePin) -> bool:
-        """Whether the file of ``pin`` is unchanged since it was pinned."""
-        return self.digest(pin.path) == (pin.sha256, pin.size_bytes)
+        """Whether the file of ``pin`` is unchanged since it was pinned.
+
+        A file of another size is not read.
+        """
+        return self._size(pin.path) == pin.size_bytes and self.digest(pin.path).sha256 == pin.sha256
 
     def digest(self, name: str) -> Digest:
         """Return the digest of a file when it was first read."""
         if name not in self._digests:
             self._digests[name] = self._digest(self.folder / name)
         return self._digests[name]
+
+    def _size(self, name: str) -> int:
+        """Return the size of a file when it was first read, or its present size."""
+        if name in self._digests:
+            return self._digests[name].size_bytes
+        try:
+            return (self.folder / name).stat().st_size
+        except OSError as error:
+            raise FolderError(f"cannot read {name}: {error.strerror or error}") from error
 
     def line_pin_faults(self, manifest: Manifest) -> list[str]:
         """Return the faults in the manifest's line marks, which are checked for unchanged logs."""
@@ -130,10 +144,10 @@ class FolderIntegrity:
         return pin_file(self.folder, pin.path, size_bytes=pin.size_bytes) == pin
 
     def _changes(self, pin: FilePin, log: LogPin | None) -> list[str]:
-        if log is not None:
+        size_bytes = self._size(pin.path)
+        if log is not None and size_bytes <= pin.size_bytes + SPARE_BYTES:
             changed = describe_changes(log.marks, pin_log(self.folder, pin.path).marks)
             return changed or ["only its line endings changed"]
-        size_bytes = self.digest(pin.path).size_bytes
         size = f"from {pin.size_bytes} to {size_bytes} bytes"
         return [f"changed ({'same size' if pin.size_bytes == size_bytes else size})"]
 

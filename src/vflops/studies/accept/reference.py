@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Any, Self
@@ -145,10 +146,9 @@ class Reference(Data):
 
     @model_validator(mode="after")
     def _names_are_unique(self) -> Self:
-        names = [figure.name for figure in self.figure]
-        for name in names:
-            if names.count(name) > 1:
-                raise ValueError(f"figure {name!r} is promised {names.count(name)} times")
+        for name, count in Counter(figure.name for figure in self.figure).items():
+            if count > 1:
+                raise ValueError(f"figure {name!r} is promised {count} times")
         return self
 
     def confidence_of(self, figure: PromisedFigure) -> float:
