@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,6 +13,7 @@ import torch
 from torch import Tensor
 
 from vflops.errors import FolderError, RunFailed
+from vflops.train.checkpoint import CheckpointRecord, Checkpoints
 from vflops.train.state_file import pack, unpack
 
 
@@ -94,6 +97,22 @@ ROW = {"dtype": "float32", "shape": [2], "stride": None}
 def test_a_damaged_file_is_refused(data: bytes, why: str) -> None:
     with pytest.raises(FolderError, match=why):
         unpack(data, "a file")
+
+
+@pytest.mark.parametrize("kind", ["pipe", "sparse"])
+def test_a_checkpoint_that_is_no_stored_file_is_refused_at_once(tmp_path: Path, kind: str) -> None:
+    path = tmp_path / "step-000000007.state"
+    if kind == "pipe":
+        os.mkfifo(path)
+    else:
+        path.touch()
+        os.truncate(path, 1 << 40)
+    size = path.stat().st_size
+    record = CheckpointRecord(step=7, sha256="0" * 64, size_bytes=size)
+    record.write(path.with_suffix(".json"))
+    bad: list[str] = []
+    assert Checkpoints(tmp_path).load(lambda file, reason: bad.append(reason)) is None
+    assert len(bad) == 1 and ("sparse" in bad[0] or "not a regular file" in bad[0])
 
 
 def test_the_message_about_a_damaged_file_is_short() -> None:

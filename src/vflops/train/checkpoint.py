@@ -18,7 +18,7 @@ from vflops.errors import FolderError, RunFailed
 from vflops.record.files import atomic
 from vflops.record.files.document import Document
 from vflops.record.formats.job_events import Checkpointed
-from vflops.train.state_file import PackedState, unpack
+from vflops.train.state_file import PackedState, read_state_file, unpack
 
 _KEPT_CHECKPOINTS = 2
 
@@ -125,7 +125,7 @@ class Checkpoints:
                     path.unlink()
 
     def _read(self, path: Path, record: CheckpointRecord) -> dict[str, Any]:
-        data = path.read_bytes()
+        data = read_state_file(path)
         if hashlib.sha256(data).hexdigest() != record.sha256:
             raise FolderError(f"{path.name} was changed after it was written: its hash differs")
         return unpack(data, path.name)

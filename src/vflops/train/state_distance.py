@@ -7,7 +7,7 @@ from pathlib import Path
 import torch
 
 from vflops.errors import FolderError
-from vflops.train.state_file import unpack
+from vflops.train.state_file import read_state_file, unpack
 
 
 def relative_distance(first: Path, second: Path) -> float:
@@ -26,7 +26,7 @@ def relative_distance(first: Path, second: Path) -> float:
 
 def _model(path: Path) -> dict[str, torch.Tensor]:
     try:
-        state = unpack(path.read_bytes(), path.name)
+        state = unpack(read_state_file(path), path.name)
     except OSError as error:
         raise FolderError(f"cannot read {path}: {error.strerror or error}") from error
     model = state.get("model")

@@ -16,12 +16,14 @@ import json
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from vflops.errors import FolderError, RunFailed
+from vflops.record.files.regular_file import open_regular
 
 _FORMAT = b"vflops.state/1\n"
 _ALIGNMENT = 64
@@ -107,6 +109,12 @@ def describe(state: dict[str, Any]) -> tuple[bytes, list[Tensor]]:
     header = json.dumps({"state": tree, "tensors": table}, sort_keys=True).encode()
     header += b" " * (-(len(_FORMAT) + len(header) + 1) % _ALIGNMENT) + b"\n"
     return _FORMAT + header, tensors
+
+
+def read_state_file(path: Path) -> bytes:
+    """Return the bytes of a file, or raise ``OSError``, also for a pipe and for a sparse file."""
+    with open_regular(path) as file:
+        return file.readall()
 
 
 def unpack(data: bytes | bytearray, source: str) -> dict[str, Any]:

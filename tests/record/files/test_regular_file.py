@@ -25,7 +25,6 @@ OWN_FILES = {
     "record/log/boot.py",  # /proc
     "record/installed_package.py",  # the package itself
     "studies/accept/accept_page.py",  # a page that it has just printed
-    "workloads/automl/weights.py",  # training
     "workloads/automl/proposer_process.py",
 }
 """Modules that also read files which no stranger wrote."""

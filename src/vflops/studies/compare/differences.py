@@ -144,7 +144,8 @@ def _ops_per_sample(runs: Sequence[RunView]) -> list[dict[str, str]]:
             first = next((other for other in known if _is_same_work(ops, other)), ops)
             if first is ops:
                 known.append(ops)
-            of_run[workload] = f"{first.total // first.batch:,}"
+            whole, rest = divmod(first.total, first.batch)
+            of_run[workload] = f"{whole:,}" + (f" {rest}/{first.batch}" if rest else "")
         texts.append(of_run)
     return texts
 

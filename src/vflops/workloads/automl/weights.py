@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from vflops.errors import FolderError
 from vflops.record.files import atomic
-from vflops.train.state_file import pack, unpack
+from vflops.train.state_file import pack, read_state_file, unpack
 
 
 class WeightStore:
@@ -39,7 +39,7 @@ class WeightStore:
         """Load the weights of ``candidate`` into ``model``; raise ``FolderError`` if damaged."""
         path = self._file(candidate)
         try:
-            data = path.read_bytes()
+            data = read_state_file(path)
         except OSError as error:
             raise FolderError(f"cannot read {path}: {error.strerror or error}") from error
         if sha256 is not None and hashlib.sha256(data).hexdigest() != sha256:
