@@ -29,7 +29,7 @@ from vflops.counting.capture import InputSpec
 from vflops.interruption import run_and_end
 from vflops.record.files.document import Data
 from vflops.record.formats.job import JobRecord
-from vflops.train import loop
+from vflops.train import deferred_build, loop
 from vflops.train.context import JobContext
 from vflops.train.engine import Engine
 from vflops.train.loader import Request
@@ -149,6 +149,8 @@ def train(
         parts = (context, settings, code.create(changed, record.data), plan, precision, device)
         engine = TeamEngine.with_torch(*parts)
         engine.copies = copies
+        initial = engine.state.weights_hash()
+        context.recorded.append(("initial", {"sha256": initial}))
         engine.train()
         engine.backend.close()
     finally:
@@ -164,6 +166,7 @@ def main(job: str, cases: str, precision: str) -> int:
     if double:
         stay_double()
     loop._REPORT_S = 0.0
+    deferred_build._SMALL = 1  # so that the small tensors of tests are computed in parts too
     record, team_rank = JobRecord.read(Path(job)), int(os.environ["RANK"])
     for case in (Case(**fields) for fields in json.loads(Path(cases).read_text())):
         for number, (way, copies) in enumerate(zip(case.ways, case.copies, strict=True)):

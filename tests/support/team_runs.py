@@ -61,6 +61,10 @@ class Trained:
         """Return the payloads of all events of a kind."""
         return [payload for name, payload in self.recorded if name == kind]
 
+    def starts_as(self, other: Trained) -> bool:
+        """Whether the initial weights are the same, bit for bit."""
+        return self.all("initial") == other.all("initial")
+
     def far(self, other: Trained, *, statistics: bool = True) -> float:
         """Return the largest difference of a tensor, relative to its norm."""
         assert self.state.keys() == other.state.keys()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, cast
 
 import pytest
+import torch
 from torch import nn
 
 from vflops.config.training import TrainSettings
@@ -78,6 +79,27 @@ def test_a_sharded_rank_has_rows_of_all_and_a_block_of_others() -> None:
     parts = kept(Mlp, trained(2, accumulate=2, mode="sharded"))
     assert parts.gathered == gathered + (FIRST + SECOND + LAST)
     assert footprint.description.startswith(f"1/2 of {MODEL_STATE}")
+
+
+class Truncated(nn.Module):
+    """Draws again what is out of bounds, so that a rank cannot compute its part alone."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(100, 100, bias=False)
+        drawn = torch.randn(100, 100)
+        if not drawn.is_meta and drawn.abs().max() > 3:
+            drawn = torch.randn(100, 100)
+        self.layer.weight.data.copy_(drawn)
+
+
+def test_the_whole_model_counts_if_each_rank_builds_it() -> None:
+    many = kept(Truncated, trained(8, mode="sharded"))
+    assert many.description.endswith("after each rank has built the whole model")
+    assert many.built == 10_000
+    few = Footprint(1000, 2000, built=10_000)
+    assert (few.numbers(1), few.numbers(9)) == (10_000, 13_000)
+    assert kept(Mlp, trained(8, mode="sharded")).built == 0
 
 
 @pytest.mark.parametrize("mesh", [None, [2, 2]])

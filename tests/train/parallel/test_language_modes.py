@@ -106,7 +106,7 @@ def apart(mine: Trained, alone: Trained) -> str | None:
     """Return by how much a training differs from its reference; None if it does not."""
     same = mine.far(alone) < LIMIT and mine.losses_far(alone) < 1e-6  # pipelines record fp32
     close = abs(mine.quality[0] - alone.quality[0]) < 1e-6 and mine.quality[1] == alone.quality[1]
-    if same and close:
+    if mine.starts_as(alone) and same and close:
         return None
     return f"{mine.far(alone):.1e} {mine.losses_far(alone):.1e} {mine.quality} {alone.quality}"
 

@@ -186,7 +186,8 @@ def apart(trainings: dict[str, tuple[Trained, Trained]]) -> dict[str, str]:
     return {
         name: f"{mine.far(alone):.1e} {mine.losses_far(alone):.1e} {mine.quality} {alone.quality}"
         for name, (mine, alone) in trainings.items()
-        if not mine.far(alone) < LIMIT
+        if not mine.starts_as(alone)
+        or not mine.far(alone) < LIMIT
         or not mine.losses_far(alone) < 1e-6  # a pipeline records them in single precision
         or mine.quality != alone.quality
     }

@@ -17,6 +17,7 @@ from torch.distributed.device_mesh import DeviceMesh
 
 from vflops.config.training import TrainSettings
 from vflops.record.files.document import Data
+from vflops.train.initial_model import InitialWeights
 from vflops.train.normalisation import convert
 from vflops.train.objective import Objective
 from vflops.train.parallel.optimizer_state import OptimizerState, load_optimizer, optimizer_by_name
@@ -42,8 +43,18 @@ class ParallelPlan(RankGroup):
     def normalise(self, model: nn.Module, settings: TrainSettings) -> nn.Module:
         """Return ``model`` with the kind of batch norm in the settings."""
 
-    def place(self, model: nn.Module, workload: Workload, device: torch.device) -> nn.Module:
-        """Return this rank's part of ``model`` on its device; by default all of it."""
+    def place(
+        self,
+        model: nn.Module,
+        workload: Workload,
+        device: torch.device,
+        weights: InitialWeights | None = None,
+    ) -> nn.Module:
+        """Return this rank's part of ``model`` on its device; by default all of it.
+
+        A model on the meta device starts with ``weights``. Only part of it may have its values
+        until it is wrapped.
+        """
         return model.to(device, memory_format=torch.channels_last)  # type: ignore[call-overload, no-any-return]
 
     @abstractmethod

@@ -24,6 +24,7 @@ from vflops.config.training import TrainSettings
 from vflops.record.files.document import Data
 from vflops.record.formats.job_events import StagesRun
 from vflops.train.communication import Exchange, Tally, exchange_gradients
+from vflops.train.initial_model import InitialWeights
 from vflops.train.normalisation import average_buffers, convert
 from vflops.train.objective import Objective
 from vflops.train.parallel.cut import StageCut, cut
@@ -93,13 +94,22 @@ class Pipeline(GroupPlan):
             return convert(model, "synchronised", group=self._data)
         return convert(model, "ghost", ghosts=settings.ghosts) if settings.ghosts > 1 else model
 
-    def place(self, model: nn.Module, workload: Workload, device: torch.device) -> nn.Module:
+    def place(
+        self,
+        model: nn.Module,
+        workload: Workload,
+        device: torch.device,
+        weights: InitialWeights | None = None,
+    ) -> nn.Module:
         """Return the model with only the layers of this rank's stages."""
         self._cuts = cut(workload, self._settings)
         self._tied = TiedWeights(model)
         cuts = [self._cuts[number] for number in self._stage_numbers]
         self.needs_input = self.has_output or any(cut.inputs for cut in cuts)
-        placed = super().place(keep_only(model, cuts), workload, device)
+        keep_only(model, cuts)
+        if weights is not None:
+            weights.fill(model, device)
+        placed = super().place(model, workload, device)
         self._tied.connect(placed, self._cuts, self._sharing, self._number, self._tally)
         return placed
 
