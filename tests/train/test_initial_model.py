@@ -10,8 +10,8 @@ from typing import Any, cast
 import pytest
 import torch
 from torch import Tensor, nn
-from torch.profiler import profile
 
+from tests.support.torch_memory import peak_bytes
 from vflops.models.language.transformer import Transformer
 from vflops.models.language.transformer_design import TransformerDesign
 from vflops.models.resnet import ResNet
@@ -165,18 +165,3 @@ def test_a_part_needs_its_memory_and_that_of_the_largest_tensor() -> None:
 
     assert peak_bytes(build) >= 24 * largest
     assert peak_bytes(build_part) <= (6 + 1.3) * largest  # and states of random numbers
-
-
-def peak_bytes(work: Callable[[], object]) -> int:
-    """Return the peak of the memory that torch allocates during ``work``."""
-    with profile(profile_memory=True) as profiled:
-        kept = work()
-    del kept
-    assert profiled.profiler is not None
-    events = profiled.profiler.kineto_results.events()
-    memory = sorted((e.start_ns(), e.nbytes()) for e in events if e.name() == "[memory]")
-    held = peak = 0
-    for _, size in memory:
-        held += size
-        peak = max(peak, held)
-    return peak

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import hashlib
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
 
+from tests.support.torch_memory import peak_bytes
 from vflops.errors import FolderError
-from vflops.train.state_file import pack, unpack
+from vflops.train.state_file import StoredState, pack, unpack
 
 
 def state() -> dict[str, Any]:
@@ -47,6 +49,35 @@ def test_a_state_comes_back_with_its_bits_types_and_strides() -> None:
     assert (after["best"], after["rate"], after["judged"]) == (float("inf"), 0.1, None)
     assert torch.equal(after["list"][2], before["list"][2])
     assert pack(after).to_bytes() == data
+
+
+def test_a_file_is_read_tensor_by_tensor(tmp_path: Path) -> None:
+    path = tmp_path / "step.state"
+    path.write_bytes(pack(state()).to_bytes())
+    stored, whole = StoredState.open(path), unpack(path.read_bytes(), path.name)
+    assert list(stored) == list(whole) and stored["rate"] == 0.1
+    for name, tensor in whole["model"].items():
+        found: Tensor = stored["model"][name]
+        assert torch.equal(found, tensor) and found.stride() == tensor.stride()
+    assert torch.equal(stored["list"][2], whole["list"][2])
+    path.write_bytes(path.read_bytes()[:-128])
+    with pytest.raises(FolderError, match="became shorter"):
+        dict(stored["model"])
+    with pytest.raises(FolderError, match="it ends within a tensor"):
+        StoredState.open(path)
+
+
+def test_a_part_of_a_file_needs_memory_for_one_whole_tensor(tmp_path: Path) -> None:
+    size, path = 4 << 18, tmp_path / "step.state"
+    weights = {str(number): torch.rand(512, 512) for number in range(24)}
+    path.write_bytes(pack({"model": weights}).to_bytes())
+
+    def read_part() -> list[Tensor]:
+        stored = StoredState.open(path)["model"]
+        return [stored[name][:128].clone() for name in stored]
+
+    assert peak_bytes(lambda: unpack(path.read_bytes(), path.name)) >= 24 * size
+    assert peak_bytes(read_part) <= (6 + 1.1) * size
 
 
 def test_the_hash_is_that_of_the_file_and_tells_states_apart() -> None:
@@ -86,9 +117,13 @@ ROW = {"dtype": "float32", "shape": [2], "stride": None}
         (header(state=1), "it holds a int"),
     ],
 )
-def test_a_damaged_file_is_refused(data: bytes, why: str) -> None:
+def test_a_damaged_file_is_refused(data: bytes, why: str, tmp_path: Path) -> None:
     with pytest.raises(FolderError, match=why):
         unpack(data, "a file")
+    path = tmp_path / "a file"
+    path.write_bytes(data)
+    with pytest.raises(FolderError, match=why):
+        StoredState.open(path)
 
 
 def test_objects_that_are_not_plain_data_cannot_be_saved() -> None:

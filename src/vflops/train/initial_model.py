@@ -44,7 +44,7 @@ class InitialWeights:
             if tensor not in wanted or name not in self.values:
                 continue
             if tensor not in filled:
-                part = _separate(cut(name, self.values[name]()).to(device, tensor.dtype))
+                part = separate(cut(name, self.values[name]()).to(device, tensor.dtype))
                 filled[tensor] = _like(tensor, part)
             setattr(module, key, filled[tensor])
 
@@ -130,6 +130,6 @@ def _like(tensor: Tensor, values: Tensor) -> Tensor:
     return new
 
 
-def _separate(part: Tensor) -> Tensor:
+def separate(part: Tensor) -> Tensor:
     """Return a part with memory of its own, so that the whole can be freed."""
     return part.clone() if part.nbytes < part.untyped_storage().nbytes() else part

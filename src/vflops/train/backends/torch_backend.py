@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from typing import Any
 
@@ -150,7 +150,7 @@ class TorchBackend(Backend):
         contents = self._plan.collect(self._model, self._optimizer)
         return None if contents is None else contents | {"scaler": self._scaler.state_dict()}
 
-    def restore(self, contents: dict[str, Any]) -> None:
+    def restore(self, contents: Mapping[str, Any]) -> None:
         """Load a state."""
         self._plan.restore(contents, self._model, self._optimizer)
         self._scaler.load_state_dict(contents["scaler"])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from vflops.config.parallel import AllReduceAlgorithm
 from vflops.config.training import TrainSettings
 from vflops.train.communication import Tally
+from vflops.train.initial_model import separate
 from vflops.train.normalisation import average_buffers, convert
 from vflops.train.parallel.group import GroupPlan
 from vflops.train.parallel.optimizer_state import (
@@ -129,20 +130,15 @@ class DividedPlan(GroupPlan):
         return None if whole is None else {"model": whole, "optimizer": state}
 
     def restore(
-        self, contents: dict[str, Any], model: nn.Module, optimizer: torch.optim.Optimizer
+        self, contents: Mapping[str, Any], model: nn.Module, optimizer: torch.optim.Optimizer
     ) -> None:
         """Load this rank's parts of the whole tensors."""
-        whole: dict[str, Tensor] = contents["model"]
         with torch.no_grad():
             for name, tensor in model.state_dict().items():
-                local(tensor).copy_(self._cut(name, whole[name]))
-        saved: OptimizerState = contents["optimizer"]
-        state = {
-            name: {
-                key: self._cut(name, value) if _is_like(value, whole[name]) else value
-                for key, value in values.items()
-            }
-            for name, values in saved.items()
+                local(tensor).copy_(self._cut(name, contents["model"][name]))
+        state: OptimizerState = {
+            name: {key: self._own(name, values, key) for key in values}
+            for name, values in contents["optimizer"].items()
         }
         load_optimizer(model, optimizer, state, self.part)
 
@@ -182,6 +178,8 @@ class DividedPlan(GroupPlan):
         number, parts = dist.get_rank(self._parts), dist.get_world_size(self._parts)
         return division.part(whole, number, parts)
 
-
-def _is_like(value: object, parameter: Tensor) -> bool:
-    return isinstance(value, Tensor) and value.shape == parameter.shape
+    def _own(self, name: str, values: Mapping[str, Any], key: str) -> Any:
+        """Return this rank's part of a parameter's optimizer state, in memory of its own."""
+        value = values[key]
+        is_divided = isinstance(value, Tensor) and value.dim() > 0
+        return separate(self._cut(name, value)) if is_divided else value

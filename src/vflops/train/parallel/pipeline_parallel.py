@@ -8,7 +8,7 @@ same as that of one rank that computes the micro-batches one after the other (``
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
@@ -260,10 +260,12 @@ class Pipeline(GroupPlan):
         return self._gathered_stages({"model": model.state_dict(), "optimizer": state})
 
     def restore(
-        self, contents: dict[str, Any], model: nn.Module, optimizer: torch.optim.Optimizer
+        self, contents: Mapping[str, Any], model: nn.Module, optimizer: torch.optim.Optimizer
     ) -> None:
         """Load the weights of this rank's stages."""
-        model.load_state_dict({name: contents["model"][name] for name in model.state_dict()})
+        with torch.no_grad():
+            for name, tensor in model.state_dict().items():
+                tensor.copy_(contents["model"][name])
         load_optimizer(model, optimizer, self._tied.with_all_names(contents["optimizer"]))
 
     def full_state(self, model: nn.Module) -> dict[str, Tensor] | None:
