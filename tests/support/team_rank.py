@@ -33,7 +33,7 @@ from vflops.train import deferred_build, loop
 from vflops.train.context import JobContext
 from vflops.train.engine import Engine
 from vflops.train.loader import Request
-from vflops.train.parallel.factory import parallel_plan
+from vflops.train.parallel.factory import ParallelPlan, parallel_plan
 from vflops.train.parallel.rank_group import RankGroup
 from vflops.train.phase_clock import Clock
 from vflops.train.precision import Precision
@@ -152,11 +152,25 @@ def train(
         initial = engine.state.weights_hash()
         context.recorded.append(("initial", {"sha256": initial}))
         engine.train()
+        numbers = numbers_kept(engine.backend, plan)
+        context.recorded.append(("kept", {"numbers": max(map(int, plan.texts(str(numbers))))}))
         engine.backend.close()
     finally:
         plan.close()
     if rank == 0:
         attempt.with_suffix(".json").write_text(json.dumps(context.recorded))
+
+
+def numbers_kept(backend: Any, plan: ParallelPlan) -> int:
+    """Return the numbers in this rank's weights, gradients and optimizer state."""
+    optimizer: torch.optim.Optimizer = backend._optimizer
+    weights = [weight for group in optimizer.param_groups for weight in group["params"]]
+    states = [value for state in optimizer.state.values() for value in state.values()]
+    of_weights = [state for state in states if isinstance(state, Tensor) and state.dim()]
+    own = {id(plan.part(weight)) for weight in backend._model.parameters()}
+    assert own == {id(weight) for weight in weights}
+    numbers: int = sum(2 * weight.numel() for weight in weights)
+    return numbers + sum(state.numel() for state in of_weights)
 
 
 def main(job: str, cases: str, precision: str) -> int:

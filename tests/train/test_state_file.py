@@ -59,6 +59,12 @@ def test_a_file_is_read_tensor_by_tensor(tmp_path: Path) -> None:
     for name, tensor in whole["model"].items():
         found: Tensor = stored["model"][name]
         assert torch.equal(found, tensor) and found.stride() == tensor.stride()
+        if len(tensor.shape) and len(tensor):
+            rows = stored["model"].rows(name, [(0, 1), (len(tensor) - 1, 1)], len(tensor))
+            assert torch.equal(rows, torch.cat([tensor[:1], tensor[-1:]])), name
+    assert stored["model"].rows("number", [(0, 1)], 1) == 3
+    with pytest.raises(FolderError, match=r"flags in step\.state has 2 rows, not 3"):
+        stored["model"].rows("flags", [(0, 1)], 3)
     assert torch.equal(stored["list"][2], whole["list"][2])
     path.write_bytes(path.read_bytes()[:-128])
     with pytest.raises(FolderError, match="became shorter"):
@@ -77,7 +83,13 @@ def test_a_part_of_a_file_needs_memory_for_one_whole_tensor(tmp_path: Path) -> N
         return [stored[name][:128].clone() for name in stored]
 
     assert peak_bytes(lambda: unpack(path.read_bytes(), path.name)) >= 24 * size
+
+    def read_rows() -> list[Tensor]:
+        stored = StoredState.open(path)["model"]
+        return [stored.rows(name, [(128, 128)], 512) for name in stored]
+
     assert peak_bytes(read_part) <= (6 + 1.1) * size
+    assert peak_bytes(read_rows) <= (6 + 0.1) * size
 
 
 def test_the_hash_is_that_of_the_file_and_tells_states_apart() -> None:

@@ -9,7 +9,7 @@ from functools import partial
 import torch
 from torch import Tensor, nn
 
-from vflops.train.deferred_build import Recording, SeenOnHost
+from vflops.train.deferred_build import CannotDefer, Recording, SeenOnHost
 from vflops.workloads.contract.workload import Workload
 
 Cut = Callable[[str, Tensor], Tensor]
@@ -95,7 +95,9 @@ def _deferred(
         model = build()
     places = list(_places(model))
     if any(type(tensor) not in (Tensor, nn.Parameter) for *_, tensor in places):
-        raise TypeError("the model has tensors of an unknown type")
+        raise CannotDefer("it has tensors of another type")
+    if any(isinstance(module, torch.jit.ScriptModule) for module in model.modules()):
+        raise CannotDefer("it has modules whose tensors cannot be replaced")
     large = list(dict.fromkeys(tensor for *_, tensor in places if tensor.is_meta))
     recorded = recording.recorded(large)
     compute = {tensor: partial(recorded.compute, index) for index, tensor in enumerate(large)}

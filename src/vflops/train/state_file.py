@@ -16,7 +16,7 @@ import json
 import math
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -142,6 +142,22 @@ class StoredState(Mapping[str, Any]):
             return StoredState(self._path, value)
         return _read(value, self._read_into)
 
+    def rows(self, key: str, ranges: Sequence[tuple[int, int]], whole: int) -> Any:
+        """Return some rows of a tensor that has ``whole`` rows: those in ranges (start, number).
+
+        Only these are read if the tensor is in row-major order. A scalar is returned as it is.
+        """
+        stored = self._values[key]
+        if not isinstance(stored, _StoredTensor) or not stored.shape:
+            return self[key]
+        if stored.shape[0] != whole:
+            raise FolderError(f"{key} in {self._path.name} has {stored.shape[0]} rows, not {whole}")
+        if not stored.is_row_major:
+            tensor = self[key]
+            return torch.cat([tensor[start : start + number] for start, number in ranges])
+        parts = [stored.of_rows(*some).read(self._read_into) for some in ranges]
+        return parts[0] if len(parts) == 1 else torch.cat(parts)
+
     def __iter__(self) -> Iterator[str]:
         return iter(self._values)
 
@@ -187,6 +203,17 @@ class _StoredTensor:
     def size(self) -> int:
         """Its number of bytes."""
         return math.prod(self.shape) * self.dtype.itemsize
+
+    @property
+    def is_row_major(self) -> bool:
+        """Whether each row is one range of the file."""
+        return self.stride == _row_major(self.shape)
+
+    def of_rows(self, start: int, number: int) -> _StoredTensor:
+        """Return the tensor with some of the rows."""
+        shape = (number, *self.shape[1:])
+        row = math.prod(self.shape[1:]) * self.dtype.itemsize
+        return replace(self, shape=shape, stride=_row_major(shape), start=self.start + start * row)
 
     def read(self, read_into: ReadInto) -> Tensor:
         """Return the tensor, in memory of its own."""

@@ -2,21 +2,29 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from pathlib import Path
 from typing import Any, cast
 
 import pytest
 import torch
+import torch.distributed as dist
 from torch import nn
+from torch.testing._internal.distributed.fake_pg import FakeStore
 
 from vflops.config.training import TrainSettings
 from vflops.counting.capture import InputSpec
+from vflops.counting.meta_device import on_meta
 from vflops.models.language.transformer import Transformer
-from vflops.models.language.transformer_design import TransformerDesign
+from vflops.models.language.transformer_design import PUBLISHED, TransformerDesign
 from vflops.models.resnet import ResNet
+from vflops.train.objective import Objective
 from vflops.train.parallel.cut import cut
+from vflops.train.parallel.factory import parallel_plan
 from vflops.train.parallel.feasibility import footprint
 from vflops.train.parallel.footprint import MODEL_STATE, Footprint
 from vflops.train.parallel.stages import keep_only
+from vflops.train.precision import Precision
 from vflops.workloads.contract.workload import Workload
 
 
@@ -138,6 +146,34 @@ def test_a_tied_weight_is_on_two_stages_and_rows_are_divided() -> None:
     divided = footprint(given, "mine", trained(2, mode="model", split="tensor"))
     layers = 2 * (4 * 16 * 16 + 2 * 16 * 64)
     assert divided.parameters == whole - layers // 2 - 32 * 16  # of 65 rows, one rank has 33
+
+
+MIXTRAL = replace(PUBLISHED["mixtral-8x7b"], layers=4)
+"""An eighth of its layers; 24 GB in fp32, so the model stays on the meta device."""
+
+
+@pytest.mark.parametrize("number", [0, 7])
+@pytest.mark.parametrize("parallel", [{"mode": "sharded"}, {"mode": "model", "split": "tensor"}])
+def test_one_of_eight_ranks_keeps_what_is_planned(
+    parallel: dict[str, Any], number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The other ranks exist only for a process group that sends nothing."""
+    join = dist.init_process_group
+
+    def join_alone(backend: str, *, rank: int, world_size: int, **options: Any) -> None:
+        join("fake", rank=rank, world_size=world_size, store=FakeStore())
+
+    monkeypatch.setattr(dist, "init_process_group", join_alone)
+    given = cast(Workload, Text(lambda: Transformer(MIXTRAL), 8))
+    settings, cpu = trained(8, **parallel), torch.device("cpu")
+    plan = parallel_plan(number, 8, cpu, f"file://{tmp_path / 'store'}", settings)
+    try:
+        model = plan.place(on_meta(given.model, "mine"), given, torch.device("meta"))
+        plan.wrap(Objective(model, given, Precision.named("fp32", cpu)))
+        kept = sum(plan.part(weight).numel() for weight in model.parameters())
+    finally:
+        plan.close()
+    assert kept == footprint(given, "mine", settings).parameters
 
 
 @pytest.mark.parametrize(

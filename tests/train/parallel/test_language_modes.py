@@ -85,6 +85,11 @@ def test_every_mode_trains_as_one_rank(
         if name in PREDICTED and not (traffic := PredictedTraffic(team, ways[name], mine)).fits
     }
     assert not {name: text for name, pair in trainings.items() if (text := apart(*pair))}
+    for name, (mine, _) in trainings.items():
+        way = team.way(**ways[name])
+        planned = team.planned_numbers(way)  # as if Muon kept two numbers for each
+        kept = mine.numbers
+        assert kept == planned or (way.optimizer == "muon" and 0.7 * planned < kept < planned), name
 
 
 @on_both

@@ -22,6 +22,7 @@ from vflops.train.parallel.optimizer_state import (
     local,
     optimizer_by_name,
 )
+from vflops.train.state_file import StoredState
 
 Gather = Callable[[Tensor], Tensor]
 """Returns the pieces of all ranks, stacked along a new first dimension."""
@@ -37,13 +38,22 @@ class Division:
 
     def part(self, whole: Tensor, number: int, parts: int) -> Tensor:
         """Return part ``number`` of ``whole``, which may be empty if there are many parts."""
-        pieces = []
-        for section in whole.split(self.sections, self.dimension):
-            size = section.shape[self.dimension]
+        size, expected = whole.shape[self.dimension], sum(self.sections)
+        if size != expected:
+            raise ValueError(f"dimension {self.dimension} has {size} elements, expected {expected}")
+        ranges = self.ranges(number, parts)
+        pieces = [whole.narrow(self.dimension, *some) for some in ranges]
+        return pieces[0] if len(pieces) == 1 else torch.cat(pieces, self.dimension)
+
+    def ranges(self, number: int, parts: int) -> list[tuple[int, int]]:
+        """Return start and size of the pieces of part ``number``, one for each section."""
+        found, first = [], 0
+        for size in self.sections:
             step = -(-size // parts)
             start = min(number * step, size)
-            pieces.append(section.narrow(self.dimension, start, min(step, size - start)))
-        return pieces[0] if len(pieces) == 1 else torch.cat(pieces, self.dimension)
+            found.append((first + start, min(step, size - start)))
+            first += size
+        return found
 
     def start(self, number: int, parts: int) -> int:
         """Return the index of part ``number`` in a tensor of one section."""
@@ -135,7 +145,7 @@ class DividedPlan(GroupPlan):
         """Load this rank's parts of the whole tensors."""
         with torch.no_grad():
             for name, tensor in model.state_dict().items():
-                local(tensor).copy_(self._cut(name, contents["model"][name]))
+                local(tensor).copy_(self._own(name, contents["model"], name))
         state: OptimizerState = {
             name: {key: self._own(name, values, key) for key in values}
             for name, values in contents["optimizer"].items()
@@ -156,8 +166,7 @@ class DividedPlan(GroupPlan):
         whole = {}
         for key, value in tensors.items():
             if division is not None and isinstance(value, Tensor) and value.dim():
-                number, parts = dist.get_rank(self._parts), dist.get_world_size(self._parts)
-                value = division.assemble(value, number, parts, self._gather)
+                value = division.assemble(value, *self._position, self._gather)
             if self.leads:
                 whole[key] = value.cpu() if isinstance(value, Tensor) else value
         return whole
@@ -175,11 +184,18 @@ class DividedPlan(GroupPlan):
         division = self._divisions.get(name)
         if division is None:
             return whole
-        number, parts = dist.get_rank(self._parts), dist.get_world_size(self._parts)
-        return division.part(whole, number, parts)
+        return division.part(whole, *self._position)
 
     def _own(self, name: str, values: Mapping[str, Any], key: str) -> Any:
-        """Return this rank's part of a parameter's optimizer state, in memory of its own."""
+        """Return this rank's part of what a checkpoint has for a parameter, in separate memory."""
+        division = self._divisions.get(name)
+        if isinstance(values, StoredState) and division is not None and division.dimension == 0:
+            return values.rows(key, division.ranges(*self._position), sum(division.sections))
         value = values[key]
         is_divided = isinstance(value, Tensor) and value.dim() > 0
         return separate(self._cut(name, value)) if is_divided else value
+
+    @property
+    def _position(self) -> tuple[int, int]:
+        """The number of this rank's part of the model, and the number of parts."""
+        return dist.get_rank(self._parts), dist.get_world_size(self._parts)
