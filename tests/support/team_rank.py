@@ -29,11 +29,11 @@ from vflops.counting.capture import InputSpec
 from vflops.interruption import run_and_end
 from vflops.record.files.document import Data
 from vflops.record.formats.job import JobRecord
-from vflops.train import loop
+from vflops.train import deferred_build, loop
 from vflops.train.context import JobContext
 from vflops.train.engine import Engine
 from vflops.train.loader import Request
-from vflops.train.parallel.factory import parallel_plan
+from vflops.train.parallel.factory import ParallelPlan, parallel_plan
 from vflops.train.parallel.rank_group import RankGroup
 from vflops.train.phase_clock import Clock
 from vflops.train.precision import Precision
@@ -149,12 +149,28 @@ def train(
         parts = (context, settings, code.create(changed, record.data), plan, precision, device)
         engine = TeamEngine.with_torch(*parts)
         engine.copies = copies
+        initial = engine.state.weights_hash()
+        context.recorded.append(("initial", {"sha256": initial}))
         engine.train()
+        numbers = numbers_kept(engine.backend, plan)
+        context.recorded.append(("kept", {"numbers": max(map(int, plan.texts(str(numbers))))}))
         engine.backend.close()
     finally:
         plan.close()
     if rank == 0:
         attempt.with_suffix(".json").write_text(json.dumps(context.recorded))
+
+
+def numbers_kept(backend: Any, plan: ParallelPlan) -> int:
+    """Return the numbers in this rank's weights, gradients and optimizer state."""
+    optimizer: torch.optim.Optimizer = backend._optimizer
+    weights = [weight for group in optimizer.param_groups for weight in group["params"]]
+    states = [value for state in optimizer.state.values() for value in state.values()]
+    of_weights = [state for state in states if isinstance(state, Tensor) and state.dim()]
+    own = {id(plan.part(weight)) for weight in backend._model.parameters()}
+    assert own == {id(weight) for weight in weights}
+    numbers: int = sum(2 * weight.numel() for weight in weights)
+    return numbers + sum(state.numel() for state in of_weights)
 
 
 def main(job: str, cases: str, precision: str) -> int:
@@ -164,6 +180,7 @@ def main(job: str, cases: str, precision: str) -> int:
     if double:
         stay_double()
     loop._REPORT_S = 0.0
+    deferred_build._SMALL = 1  # so that the small tensors of tests are computed in parts too
     record, team_rank = JobRecord.read(Path(job)), int(os.environ["RANK"])
     for case in (Case(**fields) for fields in json.loads(Path(cases).read_text())):
         for number, (way, copies) in enumerate(zip(case.ways, case.copies, strict=True)):

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,10 @@ from vflops.config.parallel import CommunicationSettings, ParallelSettings
 from vflops.config.training import TrainSettings
 from vflops.record.formats.graph import Graph
 from vflops.record.formats.job import JobRecord
+from vflops.run.training_cost import optimizer_states
+from vflops.train.parallel.feasibility import footprint
 from vflops.train.state_file import unpack
+from vflops.workloads.contract.registry import workload as find
 
 PROGRAM = Path(__file__).with_name("team_rank.py")
 SMALL = (
@@ -60,6 +63,15 @@ class Trained:
     def all(self, kind: str) -> list[dict[str, Any]]:
         """Return the payloads of all events of a kind."""
         return [payload for name, payload in self.recorded if name == kind]
+
+    def starts_as(self, other: Trained) -> bool:
+        """Whether the initial weights are the same, bit for bit."""
+        return self.all("initial") == other.all("initial")
+
+    @property
+    def numbers(self) -> int:
+        """The numbers that the rank with most of them has in weights, gradients and optimizer."""
+        return int(self.all("kept")[-1]["numbers"])
 
     def far(self, other: Trained, *, statistics: bool = True) -> float:
         """Return the largest difference of a tensor, relative to its norm."""
@@ -123,6 +135,15 @@ class Team:
             names[name] = names[same]
         self._run(list(cases.values()))
         return {name: (self._read(name), self._read(names[name])) for name in trainings}
+
+    def planned_numbers(self, way: TrainSettings) -> int:
+        """Return the numbers that the plan of a run says a rank keeps, without gathered ones."""
+        record = JobRecord.read(self._job)
+        spec = find(record.workload)
+        settings = spec.settings.model_validate(record.settings)
+        code = spec.load_code().create(settings.model_copy(update={"train": way}), record.data)
+        found = footprint(code, record.workload, way)
+        return replace(found, gathered=0, built=0).numbers(optimizer_states(way))
 
     def _run(self, cases: list[Case]) -> None:
         path = self._place / "cases.json"

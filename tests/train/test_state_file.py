@@ -12,9 +12,10 @@ import pytest
 import torch
 from torch import Tensor
 
+from tests.support.torch_memory import peak_bytes
 from vflops.errors import FolderError, RunFailed
 from vflops.train.checkpoint import CheckpointRecord, Checkpoints
-from vflops.train.state_file import pack, unpack
+from vflops.train.state_file import StoredState, pack, unpack
 
 
 def state() -> dict[str, Any]:
@@ -50,6 +51,47 @@ def test_a_state_comes_back_with_its_bits_types_and_strides() -> None:
     assert (after["best"], after["rate"], after["judged"]) == (float("inf"), 0.1, None)
     assert torch.equal(after["list"][2], before["list"][2])
     assert pack(after).to_bytes() == data
+
+
+def test_a_file_is_read_tensor_by_tensor(tmp_path: Path) -> None:
+    path = tmp_path / "step.state"
+    path.write_bytes(pack(state()).to_bytes())
+    stored, whole = StoredState.open(path), unpack(path.read_bytes(), path.name)
+    assert list(stored) == list(whole) and stored["rate"] == 0.1
+    for name, tensor in whole["model"].items():
+        found: Tensor = stored["model"][name]
+        assert torch.equal(found, tensor) and found.stride() == tensor.stride()
+        if len(tensor.shape) and len(tensor):
+            rows = stored["model"].rows(name, [(0, 1), (len(tensor) - 1, 1)], len(tensor))
+            assert torch.equal(rows, torch.cat([tensor[:1], tensor[-1:]])), name
+    assert stored["model"].rows("number", [(0, 1)], 1) == 3
+    with pytest.raises(FolderError, match=r"flags in step\.state has 2 rows, not 3"):
+        stored["model"].rows("flags", [(0, 1)], 3)
+    assert torch.equal(stored["list"][2], whole["list"][2])
+    path.write_bytes(path.read_bytes()[:-128])
+    with pytest.raises(FolderError, match="became shorter"):
+        dict(stored["model"])
+    with pytest.raises(FolderError, match="it ends within a tensor"):
+        StoredState.open(path)
+
+
+def test_a_part_of_a_file_needs_memory_for_one_whole_tensor(tmp_path: Path) -> None:
+    size, path = 4 << 18, tmp_path / "step.state"
+    weights = {str(number): torch.rand(512, 512) for number in range(24)}
+    path.write_bytes(pack({"model": weights}).to_bytes())
+
+    def read_part() -> list[Tensor]:
+        stored = StoredState.open(path)["model"]
+        return [stored[name][:128].clone() for name in stored]
+
+    assert peak_bytes(lambda: unpack(path.read_bytes(), path.name)) >= 24 * size
+
+    def read_rows() -> list[Tensor]:
+        stored = StoredState.open(path)["model"]
+        return [stored.rows(name, [(128, 128)], 512) for name in stored]
+
+    assert peak_bytes(read_part) <= (6 + 1.1) * size
+    assert peak_bytes(read_rows) <= (6 + 0.1) * size
 
 
 def test_the_hash_is_that_of_the_file_and_tells_states_apart() -> None:
@@ -94,9 +136,13 @@ ROW = {"dtype": "float32", "shape": [2], "stride": None}
         (header(state={"w": " " * (1 << 24)}), "no header of at most 16 MiB"),
     ],
 )
-def test_a_damaged_file_is_refused(data: bytes, why: str) -> None:
+def test_a_damaged_file_is_refused(data: bytes, why: str, tmp_path: Path) -> None:
     with pytest.raises(FolderError, match=why):
         unpack(data, "a file")
+    path = tmp_path / "a file"
+    path.write_bytes(data)
+    with pytest.raises(FolderError, match=why):
+        StoredState.open(path)
 
 
 @pytest.mark.parametrize("kind", ["pipe", "sparse"])

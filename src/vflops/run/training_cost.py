@@ -36,6 +36,12 @@ _OPTIMIZER_STATES = {
 for a matrix of a hidden layer."""
 
 
+def optimizer_states(train: TrainSettings) -> int:
+    """Return how many numbers the optimizer keeps per parameter, at most."""
+    stateless = train.optimizer == "sgd" and not train.momentum
+    return 0 if stateless else _OPTIMIZER_STATES[train.optimizer]
+
+
 @dataclass(frozen=True)
 class Training:
     """The training of one base model, from settings, data and graph."""
@@ -122,8 +128,7 @@ class Training:
     @property
     def states(self) -> int:
         """Numbers that the optimizer keeps per parameter."""
-        stateless = self.train.optimizer == "sgd" and not self.train.momentum
-        return 0 if stateless else _OPTIMIZER_STATES[self.train.optimizer]
+        return optimizer_states(self.train)
 
 
 @dataclass(frozen=True)

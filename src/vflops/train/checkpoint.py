@@ -12,13 +12,14 @@ import os
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from vflops.errors import FolderError, RunFailed
 from vflops.record.files import atomic
+from vflops.record.files.digest import file_digest
 from vflops.record.files.document import Document
 from vflops.record.formats.job_events import Checkpointed
-from vflops.train.state_file import PackedState, read_state_file, unpack
+from vflops.train.state_file import PackedState, StoredState
 
 _KEPT_CHECKPOINTS = 2
 
@@ -83,8 +84,10 @@ class Checkpoints:
         self,
         on_bad: Callable[[str, str], None] = lambda file, reason: None,
         committed: Iterable[str] | None = None,
-    ) -> tuple[CheckpointRecord, dict[str, Any]] | None:
+    ) -> tuple[CheckpointRecord, StoredState] | None:
         """Return the newest readable checkpoint with its state; None if there is none.
+
+        Tensors are read when they are asked for, so that a rank reads only what it needs.
 
         ``on_bad`` is called with the file name and the reason for each damaged checkpoint. Raise
         ``RunFailed`` if its hash is not in ``committed``, the hashes in the log of the job: then
@@ -124,11 +127,10 @@ class Checkpoints:
                 with suppress(OSError):
                     path.unlink()
 
-    def _read(self, path: Path, record: CheckpointRecord) -> dict[str, Any]:
-        data = read_state_file(path)
-        if hashlib.sha256(data).hexdigest() != record.sha256:
+    def _read(self, path: Path, record: CheckpointRecord) -> StoredState:
+        if file_digest(path).sha256 != record.sha256:
             raise FolderError(f"{path.name} was changed after it was written: its hash differs")
-        return unpack(data, path.name)
+        return StoredState.open(path)
 
     def _markers(self) -> list[Path]:
         """Return the JSON files of complete checkpoints, oldest first."""

@@ -14,8 +14,10 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from io import BufferedReader
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +35,8 @@ _MAX_TENSORS = 1 << 17
 _MAX_DIMENSIONS = 64
 _MAX_NAME_LENGTH = 1000
 _TENSOR = "tensor"
+ReadInto = Callable[[int, memoryview], None]
+"""Reads the bytes of a file from a position on into memory."""
 _DTYPES = {
     str(dtype).removeprefix("torch."): dtype
     for dtype in (
@@ -120,20 +124,132 @@ def read_state_file(path: Path) -> bytes:
 def unpack(data: bytes | bytearray, source: str) -> dict[str, Any]:
     """Return the state in the bytes of a file, or raise ``FolderError``; nothing is executed."""
     if not data.startswith(_FORMAT):
-        raise FolderError(f"{source} is not a state file: it does not start with {_FORMAT[:-1]!r}")
+        raise _not_a_state(source)
     end = data.find(b"\n", len(_FORMAT), len(_FORMAT) + _MAX_HEADER_BYTES) + 1
+    state = _described(bytes(data[len(_FORMAT) : end]), end, len(data), source)
+    view = memoryview(data)
+    return {
+        key: _read(value, lambda start, into: _copy(view, start, into))
+        for key, value in state.items()
+    }
+
+
+class StoredState(Mapping[str, Any]):
+    """A state in a file: each tensor is read when it is asked for, and not kept."""
+
+    def __init__(self, path: Path, values: dict[str, Any]) -> None:
+        self._path, self._values = path, values
+
+    @classmethod
+    def open(cls, path: Path) -> StoredState:
+        """Return the state in a file, or raise ``FolderError``; nothing is executed."""
+        with BufferedReader(open_regular(path)) as file:
+            if file.read(len(_FORMAT)) != _FORMAT:
+                raise _not_a_state(path.name)
+            header = file.readline(_MAX_HEADER_BYTES)
+            size = file.seek(0, os.SEEK_END)
+        return cls(path, _described(header, len(_FORMAT) + len(header), size, path.name))
+
+    def __getitem__(self, key: str) -> Any:
+        value = self._values[key]
+        if isinstance(value, dict):
+            return StoredState(self._path, value)
+        return _read(value, self._read_into)
+
+    def rows(self, key: str, ranges: Sequence[tuple[int, int]], whole: int) -> Any:
+        """Return some rows of a tensor that has ``whole`` rows: those in ranges (start, number).
+
+        Only these are read if the tensor is in row-major order. A scalar is returned as it is.
+        """
+        stored = self._values[key]
+        if not isinstance(stored, _StoredTensor) or not stored.shape:
+            return self[key]
+        if stored.shape[0] != whole:
+            raise FolderError(f"{key} in {self._path.name} has {stored.shape[0]} rows, not {whole}")
+        if not stored.is_row_major:
+            tensor = self[key]
+            return torch.cat([tensor[start : start + number] for start, number in ranges])
+        parts = [stored.of_rows(*some).read(self._read_into) for some in ranges]
+        return parts[0] if len(parts) == 1 else torch.cat(parts)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._values)
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def _read_into(self, start: int, into: memoryview) -> None:
+        with self._path.open("rb", buffering=0) as file:
+            file.seek(start)
+            while into:
+                count = file.readinto(into)
+                if not count:
+                    raise FolderError(f"{self._path.name} became shorter while it was read")
+                into = into[count:]
+
+
+def _not_a_state(source: str) -> FolderError:
+    return FolderError(f"{source} is not a state file: it does not start with {_FORMAT[:-1]!r}")
+
+
+def _described(header: bytes, start: int, size: int, source: str) -> dict[str, Any]:
+    """Return the state in a header that ends at ``start``, with ``_StoredTensor`` as tensors."""
     try:
-        if not end:
+        if not header.endswith(b"\n"):
             raise ValueError(f"it has no header of at most {_MAX_HEADER_BYTES >> 20} MiB")
-        header = json.loads(bytes(data[len(_FORMAT) : end]))
-        tensors = _read_tensors(header["tensors"], data, end)
-        state = _with_tensors(header["state"], tensors)
+        contents = json.loads(header)
+        state = _with_tensors(contents["state"], _stored(contents["tensors"], start, size))
     except (ValueError, KeyError, TypeError, IndexError, RecursionError, OverflowError) as error:
         why = str(error)[:_MAX_NAME_LENGTH] or type(error).__name__
         raise FolderError(f"{source} is damaged: {why}") from error
     if not isinstance(state, dict):
         raise FolderError(f"{source} is damaged: it holds a {type(state).__name__}")
     return state
+
+
+@dataclass(frozen=True)
+class _StoredTensor:
+    """A tensor in the bytes of a file."""
+
+    dtype: torch.dtype
+    shape: tuple[int, ...]
+    stride: tuple[int, ...]
+    start: int
+
+    @property
+    def size(self) -> int:
+        """Its number of bytes."""
+        return math.prod(self.shape) * self.dtype.itemsize
+
+    @property
+    def is_row_major(self) -> bool:
+        """Whether each row is one range of the file."""
+        return self.stride == _row_major(self.shape)
+
+    def of_rows(self, start: int, number: int) -> _StoredTensor:
+        """Return the tensor with some of the rows."""
+        shape = (number, *self.shape[1:])
+        row = math.prod(self.shape[1:]) * self.dtype.itemsize
+        return replace(self, shape=shape, stride=_row_major(shape), start=self.start + start * row)
+
+    def read(self, read_into: ReadInto) -> Tensor:
+        """Return the tensor, in memory of its own."""
+        memory = torch.empty(self.size, dtype=torch.uint8)
+        read_into(self.start, memory.numpy().data)
+        return memory.view(self.dtype).as_strided(self.shape, self.stride)
+
+
+def _read(value: Any, read_into: ReadInto) -> Any:
+    """Return a value with the tensors that it has."""
+    if isinstance(value, dict):
+        return {key: _read(item, read_into) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_read(item, read_into) for item in value]
+    return value.read(read_into) if isinstance(value, _StoredTensor) else value
+
+
+def _copy(data: memoryview, start: int, into: memoryview) -> None:
+    into[:] = data[start : start + len(into)]
 
 
 def _without_tensors(value: Any, tensors: list[Tensor]) -> Any:
@@ -151,7 +267,7 @@ def _without_tensors(value: Any, tensors: list[Tensor]) -> Any:
     raise TypeError(f"a state cannot hold a {type(value).__name__}")
 
 
-def _with_tensors(value: Any, tensors: Sequence[Tensor], depth: int = 0) -> Any:
+def _with_tensors(value: Any, tensors: Sequence[_StoredTensor], depth: int = 0) -> Any:
     if depth > _MAX_DEPTH:
         raise ValueError("it is nested too deeply")
     if isinstance(value, dict):
@@ -169,25 +285,23 @@ def _with_tensors(value: Any, tensors: Sequence[Tensor], depth: int = 0) -> Any:
     return value
 
 
-def _read_tensors(table: list[dict[str, Any]], data: bytes | bytearray, start: int) -> list[Tensor]:
+def _stored(table: list[dict[str, Any]], start: int, end: int) -> list[_StoredTensor]:
     """Return the tensors of a file whose header ends at ``start``; raise if sizes do not fit."""
     if len(table) > _MAX_TENSORS:
         raise ValueError(f"it has {len(table):,} tensors, at most {_MAX_TENSORS:,} are read")
     tensors = []
-    view = memoryview(data)
     for row in table:
         dtype, shape = _DTYPES[row["dtype"]], _sizes(row["shape"])
         stride = _row_major(shape) if row["stride"] is None else _sizes(row["stride"])
         if len(stride) != len(shape) or not _is_dense(shape, stride):
             raise ValueError(f"a tensor of shape {shape} cannot have the strides {stride}")
-        size = math.prod(shape) * dtype.itemsize
-        if start + size > len(data):
+        tensor = _StoredTensor(dtype, shape, stride, start)
+        if start + tensor.size > end:
             raise ValueError("it ends within a tensor")
-        flat = torch.frombuffer(bytearray(view[start : start + size] or b"\0" * 8), dtype=dtype)
-        tensors.append(flat[: math.prod(shape)].as_strided(shape, stride))
-        start += size + -size % _ALIGNMENT
-    if start != len(data):
-        raise ValueError(f"it has {len(data)} bytes, expected {start}")
+        tensors.append(tensor)
+        start += tensor.size + -tensor.size % _ALIGNMENT
+    if start != end:
+        raise ValueError(f"it has {end} bytes, expected {start}")
     return tensors
 
 

@@ -2,20 +2,29 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from pathlib import Path
 from typing import Any, cast
 
 import pytest
+import torch
+import torch.distributed as dist
 from torch import nn
+from torch.testing._internal.distributed.fake_pg import FakeStore
 
 from vflops.config.training import TrainSettings
 from vflops.counting.capture import InputSpec
+from vflops.counting.meta_device import on_meta
 from vflops.models.language.transformer import Transformer
-from vflops.models.language.transformer_design import TransformerDesign
+from vflops.models.language.transformer_design import PUBLISHED, TransformerDesign
 from vflops.models.resnet import ResNet
+from vflops.train.objective import Objective
 from vflops.train.parallel.cut import cut
+from vflops.train.parallel.factory import parallel_plan
 from vflops.train.parallel.feasibility import footprint
 from vflops.train.parallel.footprint import MODEL_STATE, Footprint
 from vflops.train.parallel.stages import keep_only
+from vflops.train.precision import Precision
 from vflops.workloads.contract.workload import Workload
 
 
@@ -80,6 +89,27 @@ def test_a_sharded_rank_has_rows_of_all_and_a_block_of_others() -> None:
     assert footprint.description.startswith(f"1/2 of {MODEL_STATE}")
 
 
+class Truncated(nn.Module):
+    """Draws again what is out of bounds, so that a rank cannot compute its part alone."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(100, 100, bias=False)
+        drawn = torch.randn(100, 100)
+        if not drawn.is_meta and drawn.abs().max() > 3:
+            drawn = torch.randn(100, 100)
+        self.layer.weight.data.copy_(drawn)
+
+
+def test_the_whole_model_counts_if_each_rank_builds_it() -> None:
+    many = kept(Truncated, trained(8, mode="sharded"))
+    assert many.description.endswith("after each rank has built the whole model")
+    assert many.built == 10_000
+    few = Footprint(1000, 2000, built=10_000)
+    assert (few.numbers(1), few.numbers(9)) == (10_000, 13_000)
+    assert kept(Mlp, trained(8, mode="sharded")).built == 0
+
+
 @pytest.mark.parametrize("mesh", [None, [2, 2]])
 def test_ranks_that_divide_channels_have_a_part_of_each_pair(mesh: list[int] | None) -> None:
     within = {"mode": "mixed", "mesh": mesh, "within": "model"} if mesh else {"mode": "model"}
@@ -116,6 +146,34 @@ def test_a_tied_weight_is_on_two_stages_and_rows_are_divided() -> None:
     divided = footprint(given, "mine", trained(2, mode="model", split="tensor"))
     layers = 2 * (4 * 16 * 16 + 2 * 16 * 64)
     assert divided.parameters == whole - layers // 2 - 32 * 16  # of 65 rows, one rank has 33
+
+
+MIXTRAL = replace(PUBLISHED["mixtral-8x7b"], layers=4)
+"""An eighth of its layers; 24 GB in fp32, so the model stays on the meta device."""
+
+
+@pytest.mark.parametrize("number", [0, 7])
+@pytest.mark.parametrize("parallel", [{"mode": "sharded"}, {"mode": "model", "split": "tensor"}])
+def test_one_of_eight_ranks_keeps_what_is_planned(
+    parallel: dict[str, Any], number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The other ranks exist only for a process group that sends nothing."""
+    join = dist.init_process_group
+
+    def join_alone(backend: str, *, rank: int, world_size: int, **options: Any) -> None:
+        join("fake", rank=rank, world_size=world_size, store=FakeStore())
+
+    monkeypatch.setattr(dist, "init_process_group", join_alone)
+    given = cast(Workload, Text(lambda: Transformer(MIXTRAL), 8))
+    settings, cpu = trained(8, **parallel), torch.device("cpu")
+    plan = parallel_plan(number, 8, cpu, f"file://{tmp_path / 'store'}", settings)
+    try:
+        model = plan.place(on_meta(given.model, "mine"), given, torch.device("meta"))
+        plan.wrap(Objective(model, given, Precision.named("fp32", cpu)))
+        kept = sum(plan.part(weight).numel() for weight in model.parameters())
+    finally:
+        plan.close()
+    assert kept == footprint(given, "mine", settings).parameters
 
 
 @pytest.mark.parametrize(

@@ -43,6 +43,7 @@ def test_a_checkpoint_of_any_mode_is_one_for_all(tmp_path: Path) -> None:
     ((mine, alone),) = team.train({"chain": ways}).values()
     assert len(mine.losses) == 20
     assert [item["step"] for item in mine.all("resumed")] == list(range(2, 20, 2))
+    assert mine.starts_as(alone)
     assert mine.losses_far(alone) < 1e-6  # a pipeline records them in single precision
     assert mine.far(alone) < 1e-10
 

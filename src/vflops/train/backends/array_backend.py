@@ -8,7 +8,7 @@ of another.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -145,7 +145,7 @@ class ArrayBackend(Backend):
             "scaler": self.read_scale(),
         }
 
-    def restore(self, contents: dict[str, Any]) -> None:
+    def restore(self, contents: Mapping[str, Any]) -> None:
         """Load the state of any backend."""
         model: dict[str, Tensor] = contents["model"]
         arrays = {name: _array(tensor) for name, tensor in model.items()}

@@ -8,7 +8,7 @@ batches, and every framework trains on the same pixels.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, ClassVar, TypeVar
 
@@ -80,7 +80,7 @@ class Backend(ABC):
         """
 
     @abstractmethod
-    def restore(self, contents: dict[str, Any]) -> None:
+    def restore(self, contents: Mapping[str, Any]) -> None:
         """Load what ``collect`` of any backend returned, on every rank."""
 
     @abstractmethod

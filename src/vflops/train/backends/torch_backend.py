@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from typing import Any
 
@@ -15,6 +15,7 @@ from vflops.data.sampler import mix
 from vflops.record.files.document import Data
 from vflops.train import eight_bit, out_of_memory
 from vflops.train.backends.backend import Backend, Used
+from vflops.train.initial_model import InitialWeights, initial_model, initialised
 from vflops.train.objective import Objective
 from vflops.train.optimizers import build, can_be_recorded, parameter_groups
 from vflops.train.parallel.optimizer_state import local
@@ -63,11 +64,15 @@ class TorchBackend(Backend):
         torch.manual_seed(mix(seed, 2) >> 1)
         dtype = fused_dtype(settings, plan, precision, device)
         fast = None if dtype is None else workload.fast_model(dtype, device)
-        model = _initialised(fast or workload.model(), workload, seed)
+        weights = InitialWeights()
+        if plan.has_whole_model:
+            model = initialised(fast or workload.model(), workload, seed)
+        else:
+            model, weights = initial_model(workload, seed)
         if fast is None:
             model = plan.normalise(model, settings)
         self.parameters = sum(parameter.numel() for parameter in model.parameters())
-        self._model = model = precision.prepare(plan.place(model, workload, device))
+        self._model = model = precision.prepare(plan.place(model, workload, device, weights))
         self.layers_of_8_bits = eight_bit.converted_layers(model)
         self.commits_alone = plan.commits_alone
         if plan.commits_alone:
@@ -145,7 +150,7 @@ class TorchBackend(Backend):
         contents = self._plan.collect(self._model, self._optimizer)
         return None if contents is None else contents | {"scaler": self._scaler.state_dict()}
 
-    def restore(self, contents: dict[str, Any]) -> None:
+    def restore(self, contents: Mapping[str, Any]) -> None:
         """Load a state."""
         self._plan.restore(contents, self._model, self._optimizer)
         self._scaler.load_state_dict(contents["scaler"])
@@ -214,11 +219,3 @@ def _choose_kernels(settings: TrainSettings, device: torch.device) -> None:
     if exact and device.type != "cpu":
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # torch requires it
         torch.use_deterministic_algorithms(True)
-
-
-def _initialised(model: nn.Module, workload: Workload, seed: int) -> nn.Module:
-    """Return the model with the workload's initial weights, or with its own if there are none."""
-    weights = workload.initial_weights(seed)
-    if weights is not None:
-        model.load_state_dict({name: torch.from_numpy(array) for name, array in weights.items()})
-    return model

@@ -101,8 +101,9 @@ class Int8Codec(Codec):
 
     def decode(self, wire: Tensor) -> Tensor:
         """Return the codes times the scale; if the scale is not finite, no result is."""
-        scale = wire[..., :SCALE_BYTES].contiguous().view(torch.float32)
-        return wire[..., SCALE_BYTES:].float() * scale
+        # `contiguous` would keep the stride of a single row, which need not be a multiple of 4.
+        scale = wire[..., :SCALE_BYTES].clone(memory_format=torch.contiguous_format)
+        return wire[..., SCALE_BYTES:].float() * scale.view(torch.float32)
 
     def blank(self, numbers: int, pieces: int, device: torch.device) -> Tensor:
         """Return a wire with one piece per rank."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from vflops.config.parallel import AllReduceAlgorithm
 from vflops.config.training import TrainSettings
 from vflops.train.communication import Tally
+from vflops.train.initial_model import separate
 from vflops.train.normalisation import average_buffers, convert
 from vflops.train.parallel.group import GroupPlan
 from vflops.train.parallel.optimizer_state import (
@@ -21,6 +22,7 @@ from vflops.train.parallel.optimizer_state import (
     local,
     optimizer_by_name,
 )
+from vflops.train.state_file import StoredState
 
 Gather = Callable[[Tensor], Tensor]
 """Returns the pieces of all ranks, stacked along a new first dimension."""
@@ -36,13 +38,22 @@ class Division:
 
     def part(self, whole: Tensor, number: int, parts: int) -> Tensor:
         """Return part ``number`` of ``whole``, which may be empty if there are many parts."""
-        pieces = []
-        for section in whole.split(self.sections, self.dimension):
-            size = section.shape[self.dimension]
+        size, expected = whole.shape[self.dimension], sum(self.sections)
+        if size != expected:
+            raise ValueError(f"dimension {self.dimension} has {size} elements, expected {expected}")
+        ranges = self.ranges(number, parts)
+        pieces = [whole.narrow(self.dimension, *some) for some in ranges]
+        return pieces[0] if len(pieces) == 1 else torch.cat(pieces, self.dimension)
+
+    def ranges(self, number: int, parts: int) -> list[tuple[int, int]]:
+        """Return start and size of the pieces of part ``number``, one for each section."""
+        found, first = [], 0
+        for size in self.sections:
             step = -(-size // parts)
             start = min(number * step, size)
-            pieces.append(section.narrow(self.dimension, start, min(step, size - start)))
-        return pieces[0] if len(pieces) == 1 else torch.cat(pieces, self.dimension)
+            found.append((first + start, min(step, size - start)))
+            first += size
+        return found
 
     def start(self, number: int, parts: int) -> int:
         """Return the index of part ``number`` in a tensor of one section."""
@@ -129,20 +140,15 @@ class DividedPlan(GroupPlan):
         return None if whole is None else {"model": whole, "optimizer": state}
 
     def restore(
-        self, contents: dict[str, Any], model: nn.Module, optimizer: torch.optim.Optimizer
+        self, contents: Mapping[str, Any], model: nn.Module, optimizer: torch.optim.Optimizer
     ) -> None:
         """Load this rank's parts of the whole tensors."""
-        whole: dict[str, Tensor] = contents["model"]
         with torch.no_grad():
             for name, tensor in model.state_dict().items():
-                local(tensor).copy_(self._cut(name, whole[name]))
-        saved: OptimizerState = contents["optimizer"]
-        state = {
-            name: {
-                key: self._cut(name, value) if _is_like(value, whole[name]) else value
-                for key, value in values.items()
-            }
-            for name, values in saved.items()
+                local(tensor).copy_(self._own(name, contents["model"], name))
+        state: OptimizerState = {
+            name: {key: self._own(name, values, key) for key in values}
+            for name, values in contents["optimizer"].items()
         }
         load_optimizer(model, optimizer, state, self.part)
 
@@ -160,8 +166,7 @@ class DividedPlan(GroupPlan):
         whole = {}
         for key, value in tensors.items():
             if division is not None and isinstance(value, Tensor) and value.dim():
-                number, parts = dist.get_rank(self._parts), dist.get_world_size(self._parts)
-                value = division.assemble(value, number, parts, self._gather)
+                value = division.assemble(value, *self._position, self._gather)
             if self.leads:
                 whole[key] = value.cpu() if isinstance(value, Tensor) else value
         return whole
@@ -179,9 +184,18 @@ class DividedPlan(GroupPlan):
         division = self._divisions.get(name)
         if division is None:
             return whole
-        number, parts = dist.get_rank(self._parts), dist.get_world_size(self._parts)
-        return division.part(whole, number, parts)
+        return division.part(whole, *self._position)
 
+    def _own(self, name: str, values: Mapping[str, Any], key: str) -> Any:
+        """Return this rank's part of what a checkpoint has for a parameter, in separate memory."""
+        division = self._divisions.get(name)
+        if isinstance(values, StoredState) and division is not None and division.dimension == 0:
+            return values.rows(key, division.ranges(*self._position), sum(division.sections))
+        value = values[key]
+        is_divided = isinstance(value, Tensor) and value.dim() > 0
+        return separate(self._cut(name, value)) if is_divided else value
 
-def _is_like(value: object, parameter: Tensor) -> bool:
-    return isinstance(value, Tensor) and value.shape == parameter.shape
+    @property
+    def _position(self) -> tuple[int, int]:
+        """The number of this rank's part of the model, and the number of parts."""
+        return dist.get_rank(self._parts), dist.get_world_size(self._parts)

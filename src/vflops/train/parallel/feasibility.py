@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 from torch import nn
 
 from vflops.config.training import TrainSettings
 from vflops.counting.meta_device import on_meta
+from vflops.train.initial_model import can_be_deferred
 from vflops.train.parallel.channel_pairs import check_pairs, pairs, row_layers
 from vflops.train.parallel.cut import StageCut, cut
 from vflops.train.parallel.footprint import MODEL_STATE, Footprint
@@ -19,8 +21,16 @@ def footprint(workload: Workload, name: str, settings: TrainSettings) -> Footpri
 
     Raise if the model has fewer layers than stages, or channels that the ranks cannot divide.
     """
-    parallel, sharing = settings.parallel, settings.ranks // settings.shares
     model = on_meta(workload.model, name)
+    found = _divided(workload, model, name, settings)
+    if settings.parallel.inner == "data" or can_be_deferred(workload.model):
+        return found
+    how = f"{found.description}, after each rank has built the whole model"
+    return replace(found, built=_count(model.parameters()), description=how)
+
+
+def _divided(workload: Workload, model: nn.Module, name: str, settings: TrainSettings) -> Footprint:
+    parallel, sharing = settings.parallel, settings.ranks // settings.shares
     if parallel.mode == "sharded":
         return _sharded(model, settings)
     if parallel.cuts_layers:

@@ -16,7 +16,9 @@ class Footprint:
     gathered: int = 0
     """Peak number of weights and gradients gathered from other ranks."""
     description: str = MODEL_STATE
+    built: int = 0
+    """Number of parameters of the whole model, if each rank must build all of it."""
 
     def numbers(self, states: int) -> int:
-        """Return the total if the optimizer keeps ``states`` numbers per parameter."""
-        return self.parameters * (2 + states) + self.gathered
+        """Return the peak if the optimizer keeps ``states`` numbers per parameter."""
+        return max(self.parameters * (2 + states) + self.gathered, self.built)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -32,15 +32,18 @@ def optimizer_by_name(
 def load_optimizer(
     model: nn.Module,
     optimizer: torch.optim.Optimizer,
-    state: OptimizerState,
+    state: Mapping[str, Mapping[str, Any]],
     part: Part = whole_parameter,
 ) -> None:
-    """Load ``state`` into ``optimizer``, which may have only some of the parameters."""
+    """Load ``state`` into ``optimizer``, which may have only some of the parameters.
+
+    It takes the tensors that have the right type and device.
+    """
     names = _names(model, part)
     layout = optimizer.state_dict()
     parameter_names = [names[p] for group in optimizer.param_groups for p in group["params"]]
     layout["state"] = {
-        number: state[name] for number, name in enumerate(parameter_names) if name in state
+        number: dict(state[name]) for number, name in enumerate(parameter_names) if name in state
     }
     optimizer.load_state_dict(layout)
     for parameter, kept in optimizer.state.items():

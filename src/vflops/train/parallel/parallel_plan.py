@@ -7,7 +7,7 @@ placed and wrapped, the backward pass, and the contents of a checkpoint.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
@@ -17,9 +17,10 @@ from torch.distributed.device_mesh import DeviceMesh
 
 from vflops.config.training import TrainSettings
 from vflops.record.files.document import Data
+from vflops.train.initial_model import InitialWeights
 from vflops.train.normalisation import convert
 from vflops.train.objective import Objective
-from vflops.train.parallel.optimizer_state import OptimizerState, load_optimizer, optimizer_by_name
+from vflops.train.parallel.optimizer_state import load_optimizer, optimizer_by_name
 from vflops.train.parallel.rank_group import RankGroup
 from vflops.workloads.contract.workload import Inputs, Summary, Workload
 
@@ -42,8 +43,18 @@ class ParallelPlan(RankGroup):
     def normalise(self, model: nn.Module, settings: TrainSettings) -> nn.Module:
         """Return ``model`` with the kind of batch norm in the settings."""
 
-    def place(self, model: nn.Module, workload: Workload, device: torch.device) -> nn.Module:
-        """Return this rank's part of ``model`` on its device; by default all of it."""
+    def place(
+        self,
+        model: nn.Module,
+        workload: Workload,
+        device: torch.device,
+        weights: InitialWeights | None = None,
+    ) -> nn.Module:
+        """Return this rank's part of ``model`` on its device; by default all of it.
+
+        A model on the meta device starts with ``weights``. Only part of it may have its values
+        until it is wrapped.
+        """
         return model.to(device, memory_format=torch.channels_last)  # type: ignore[call-overload, no-any-return]
 
     @abstractmethod
@@ -105,12 +116,11 @@ class ParallelPlan(RankGroup):
         return {"model": model.state_dict(), "optimizer": optimizer_by_name(model, optimizer)}
 
     def restore(
-        self, contents: dict[str, Any], model: nn.Module, optimizer: torch.optim.Optimizer
+        self, contents: Mapping[str, Any], model: nn.Module, optimizer: torch.optim.Optimizer
     ) -> None:
         """Load what ``collect`` returned into the model and the optimizer, on every rank."""
-        model.load_state_dict(contents["model"])
-        state: OptimizerState = contents["optimizer"]
-        load_optimizer(model, optimizer, state)
+        model.load_state_dict(dict(contents["model"]))
+        load_optimizer(model, optimizer, contents["optimizer"])
 
     def full_state(self, model: nn.Module) -> dict[str, Tensor] | None:
         """Return the whole model's state on the leading rank, else None; all ranks call it."""

@@ -8,7 +8,7 @@ same as that of one rank that computes the micro-batches one after the other (``
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
@@ -24,6 +24,7 @@ from vflops.config.training import TrainSettings
 from vflops.record.files.document import Data
 from vflops.record.formats.job_events import StagesRun
 from vflops.train.communication import Exchange, Tally, exchange_gradients
+from vflops.train.initial_model import InitialWeights
 from vflops.train.normalisation import average_buffers, convert
 from vflops.train.objective import Objective
 from vflops.train.parallel.cut import StageCut, cut
@@ -93,13 +94,22 @@ class Pipeline(GroupPlan):
             return convert(model, "synchronised", group=self._data)
         return convert(model, "ghost", ghosts=settings.ghosts) if settings.ghosts > 1 else model
 
-    def place(self, model: nn.Module, workload: Workload, device: torch.device) -> nn.Module:
+    def place(
+        self,
+        model: nn.Module,
+        workload: Workload,
+        device: torch.device,
+        weights: InitialWeights | None = None,
+    ) -> nn.Module:
         """Return the model with only the layers of this rank's stages."""
         self._cuts = cut(workload, self._settings)
         self._tied = TiedWeights(model)
         cuts = [self._cuts[number] for number in self._stage_numbers]
         self.needs_input = self.has_output or any(cut.inputs for cut in cuts)
-        placed = super().place(keep_only(model, cuts), workload, device)
+        keep_only(model, cuts)
+        if weights is not None:
+            weights.fill(model, device)
+        placed = super().place(model, workload, device)
         self._tied.connect(placed, self._cuts, self._sharing, self._number, self._tally)
         return placed
 
@@ -250,10 +260,12 @@ class Pipeline(GroupPlan):
         return self._gathered_stages({"model": model.state_dict(), "optimizer": state})
 
     def restore(
-        self, contents: dict[str, Any], model: nn.Module, optimizer: torch.optim.Optimizer
+        self, contents: Mapping[str, Any], model: nn.Module, optimizer: torch.optim.Optimizer
     ) -> None:
         """Load the weights of this rank's stages."""
-        model.load_state_dict({name: contents["model"][name] for name in model.state_dict()})
+        with torch.no_grad():
+            for name, tensor in model.state_dict().items():
+                tensor.copy_(contents["model"][name])
         load_optimizer(model, optimizer, self._tied.with_all_names(contents["optimizer"]))
 
     def full_state(self, model: nn.Module) -> dict[str, Tensor] | None:

@@ -18,6 +18,7 @@ from torch.distributed.fsdp import FSDPModule, fully_shard
 from vflops.record.files.document import Data
 from vflops.train.communication import Tally
 from vflops.train.communication.fsdp_traffic import CountedGather, CountedScatter
+from vflops.train.initial_model import InitialWeights
 from vflops.train.objective import Objective
 from vflops.train.parallel.divided import DividedPlan, Division
 from vflops.train.parallel.optimizer_state import local
@@ -33,12 +34,24 @@ class ShardedData(DividedPlan):
         super().__init__(rank, ranks, device, store)
         self.mesh = init_device_mesh(device.type, (ranks,), mesh_dim_names=("data",))
         self._copies = self._parts = self.mesh.get_group()
+        self._weights = InitialWeights()
         self._parts_of: dict[Tensor, nn.Parameter] = {}
         self._tally = Tally("sharded", self._parts, self._local_ranks)
 
-    def place(self, model: nn.Module, workload: Workload, device: torch.device) -> nn.Module:
-        """Move the model to the device in the default memory format, since rows are divided."""
-        return model.to(device)
+    def place(
+        self,
+        model: nn.Module,
+        workload: Workload,
+        device: torch.device,
+        weights: InitialWeights | None = None,
+    ) -> nn.Module:
+        """Return the model in the default memory format, since rows are divided.
+
+        It stays on the meta device if ``weights`` has its values: ``wrap`` fills and shards it
+        block by block.
+        """
+        self._weights = weights or InitialWeights()
+        return model if self._weights.values else model.to(device)
 
     def wrap(self, objective: Objective) -> nn.Module:
         """Return the objective with its model sharded block by block.
@@ -46,9 +59,10 @@ class ShardedData(DividedPlan):
         The optimizer updates the parts as plain tensors, with the same kernels as on one rank.
         """
         model = objective.model
-        for block in list(blocks(model)):
-            self._shard(block)
-        self._shard(model)
+        for module in (*blocks(model), model):
+            self._weights.fill(model, self._device, within=module)
+            self._shard(module)
+        self._weights = InitialWeights()
         # Both names of a tied weight are in a checkpoint.
         for name, parameter in model.named_parameters(remove_duplicate=False):
             self._divisions[name] = Division(0, (parameter.shape[0],))

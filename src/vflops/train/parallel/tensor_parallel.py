@@ -22,6 +22,7 @@ from torch.nn.parallel import DistributedDataParallel
 from vflops.config.training import TrainSettings
 from vflops.record.files.document import Data
 from vflops.train.communication import Exchange, Tally, exchange_gradients
+from vflops.train.initial_model import InitialWeights
 from vflops.train.objective import Objective
 from vflops.train.parallel.channel_pairs import Pair, pairs, row_layers
 from vflops.train.parallel.channels import RowRanks, sum_input_gradient, sum_output
@@ -57,11 +58,19 @@ class TensorParallel(DividedPlan):
         """Number of copies of the model."""
         return dist.get_world_size(self._copies)
 
-    def place(self, model: nn.Module, workload: Workload, device: torch.device) -> nn.Module:
+    def place(
+        self,
+        model: nn.Module,
+        workload: Workload,
+        device: torch.device,
+        weights: InitialWeights | None = None,
+    ) -> nn.Module:
         """Return the model with this rank's channels of every pair."""
         for pair in pairs(model):
             self._divide(pair)
         self._divide_rows(model)
+        if weights is not None:
+            weights.fill(model, device, self._cut)
         for name, parameter in model.named_parameters():
             if name in self._divisions:
                 self._mark(parameter, self._divisions[name])

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from torch import nn
 
@@ -56,7 +57,9 @@ class TiedWeights:
         """Return the state of this rank's optimizer by first names."""
         return {self._first_names.get(name, name): values for name, values in state.items()}
 
-    def with_all_names(self, state: OptimizerState) -> OptimizerState:
+    def with_all_names(
+        self, state: Mapping[str, Mapping[str, Any]]
+    ) -> dict[str, Mapping[str, Any]]:
         """Return a state from a checkpoint with all names of tied weights."""
         tied = {name: state[first] for name, first in self._first_names.items() if first in state}
-        return state | tied
+        return {**state, **tied}
