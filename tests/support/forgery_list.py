@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from tests.support.forged_attempts import (
     OTHER_STATE,
+    kept_at,
     on_h200,
     resumed,
     with_ceilings,
@@ -148,6 +149,7 @@ BY_RULES: Sequence[RuleForgery] = (
         "committed",
         lambda run: run.drop(lambda line: line["kind"] != "commitment"),
     ),
+    RuleForgery("parts of an audit whose ends the owner chose", "parts", kept_at(7)),
     RuleForgery(
         "validation samples in the training data", "leaks", changed("data-read", leaked=501)
     ),
@@ -164,6 +166,8 @@ BY_AUDIT: Sequence[AuditForgery] = (
     AuditForgery("a model or an ensemble that was never trained", "contradicted"),
     AuditForgery("the weights of another training from a step on", "contradicted"),
     AuditForgery("a better quality of the trained model", "contradicted"),
+    AuditForgery("a checkpoint that holds the state after a later step", "contradicted"),
+    AuditForgery("a checkpoint that cannot be read", "contradicted"),
     AuditForgery("other data, with the hashes of that data", None),
     AuditForgery("checkpoints that were deleted or changed", "not conclusive"),
     AuditForgery("clocks × 0.85", "not conclusive"),

@@ -114,8 +114,10 @@ class Loop:
             while self.state.step < self._end:
                 self._step(incoming)
                 is_evaluated = self.state.step in evaluation_steps
-                is_bound = is_evaluated or self._commitments.ends_segment
-                if is_bound and self.group.agree(self._commitments.is_affordable):
+                ends_segment = self._commitments.ends_segment
+                if ends_segment or (
+                    is_evaluated and self.group.agree(self._commitments.is_affordable)
+                ):
                     self._checkpoint()
                 elif self._commitments.is_due:
                     self._commitments.commit()
@@ -145,13 +147,20 @@ class Loop:
             batches.close()
 
     def _evaluate_and_check_end(self) -> str | None:
-        """Evaluate the model; return the reason to end training, or None to continue."""
+        """Evaluate the model; return the reason to end training, or None to continue.
+
+        An audit trains its part to the last step, whatever it finds.
+        """
         # A single rank can abandon the evaluation and then save; several would have to agree.
         self.context.stop.set_unsaved_work(self.group.ranks > 1 and self._has_unsaved_steps)
-        if self._evaluate() and self.settings.stop_at_target:
-            return "target"
+        reached = self._evaluate() and self.settings.stop_at_target
         assert self.outcome is not None
-        evaluations = self._evaluations_since_best(self.outcome)
+        evaluations = self._evaluations_since_best(self.outcome) if not reached else 0
+        segment = self.context.record.segment
+        if segment is not None and self.state.step < segment.last:
+            return None
+        if reached:
+            return "target"
         return "patience" if evaluations == self.settings.patience else None
 
     def _evaluations_since_best(self, outcome: Outcome) -> int:

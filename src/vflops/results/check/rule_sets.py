@@ -26,7 +26,7 @@ from vflops.results.check.background_load import check_background_load, check_st
 from vflops.results.check.challenge_rule import RULE as CHALLENGE
 from vflops.results.check.challenge_rule import check_challenge
 from vflops.results.check.clock_rules import check_clocks
-from vflops.results.check.commitment_rules import check_commitments
+from vflops.results.check.commitment_rules import check_commitments, check_parts
 from vflops.results.check.content_rules import check_contents
 from vflops.results.check.device_rules import check_devices
 from vflops.results.check.graph_rules import check_rebuilt_graphs
@@ -246,6 +246,13 @@ _PRACTICE = (
         "committed",
         "every resumed training continued from a state of its own log",
         check_commitments,
+        _LOGS,
+    ),
+    _rule(
+        "parts",
+        "the states that audits start from are those of the settings",
+        check_parts,
+        _JOBS,
         _LOGS,
     ),
     _rule(

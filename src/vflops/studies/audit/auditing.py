@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -24,9 +25,11 @@ from vflops.results.evidence.audit_record import (
     AuditedSegment,
     AuditRecord,
     AuditVerdict,
+    Odds,
+    caught_probability,
 )
 from vflops.results.evidence.manifest import manifest_file
-from vflops.studies.audit.drawing import ChosenSegment, draw
+from vflops.studies.audit.drawing import ChosenSegment, Lot, draw
 from vflops.studies.audit.judging import (
     Deviation,
     audited,
@@ -47,6 +50,9 @@ _EIGHT_BITS = 2.0**-4
 _PERTURBED = (1.0, 0.5)
 """The perturbations of the repetitions that measure the tolerance, in rounding errors."""
 
+_FORGED_SHARES = (0.01, 0.1, 0.5)
+"""The shares of forged steps for which an audit says how likely it finds them."""
+
 Show = Callable[[AuditedSegment], None]
 
 
@@ -63,14 +69,14 @@ class Audit:
     rows: list[AuditedSegment] = field(default_factory=list)
 
     def judge(self, chosen: ChosenSegment) -> AuditedSegment:
-        """Train a part again and compare it with the log; what fails cannot be judged."""
+        """Train a part again and compare it with the log; what fails is not audited."""
         job = job_of(self.recorded, chosen.segment.job)
         try:
             return self._judge(job, chosen)
         except Interrupted:
             raise
         except VflopsError as error:
-            return audited(job, chosen, None, "cannot tell", error.message)
+            return audited(job, chosen, None, "not audited", error.message)
 
     def _judge(self, job: TrainedJob, chosen: ChosenSegment) -> AuditedSegment:
         segment = chosen.segment
@@ -121,7 +127,7 @@ def audit(
     recorded = readable(run)
     nonce = os.urandom(16).hex()
     lot = draw(recorded, count, nonce)
-    if not lot.pool:
+    if not lot.parts:
         raise UsageError(
             f"{run.path} has nothing to train again: no training of it finished",
             hint="give a run with a finished training or search",
@@ -146,7 +152,8 @@ def audit(
         combined = combined_again(recorded, facts)
         events.write("end")
     rows, differences = examined.rows, tuple(examined.differences)
-    told = [row for row in rows if row.verdict != "cannot tell"]
+    told = [row for row in rows if row.verdict != "not audited"]
+    drawn = sum(row.reason == "drawn" for row in told)
     verdict, detail, ratio = judge_run(
         rows,
         combined,
@@ -161,11 +168,11 @@ def audit(
         created_utc=datetime.now(UTC).isoformat(timespec="seconds"),
         versions={"vflops": vflops.__version__, "package": installed_package().sha256},
         nonce=nonce,
-        segments_total=len(lot.pool),
-        # Parts that could not be compared catch nothing, even if another rule chose them, too.
-        segments_drawn=max(lot.drawn - (len(rows) - len(told)), 0),
-        steps_total=sum(segment.steps for segment in lot.pool),
-        steps_audited=sum(row.last - row.first for row in told),
+        segments_total=len(lot.parts),
+        segments_drawn=drawn,
+        steps_total=lot.steps,
+        steps_audited=sum(row.steps for row in told),
+        odds=odds(lot, drawn),
         same_stack=not differences,
         stack_differences=differences,
         trusted_run=trusted.record.id if trusted is not None and differences else None,
@@ -178,6 +185,18 @@ def audit(
     path = folder.path / AUDIT_FILE
     record.write(path)
     return record, path
+
+
+def odds(lot: Lot, drawn: int) -> tuple[Odds, ...]:
+    """Return how likely ``drawn`` parts and those that are always audited include a forgery."""
+    lengths = [part.steps for part in lot.pool]
+    return tuple(
+        Odds(
+            forged_share=share,
+            probability=caught_probability(lengths, drawn, math.ceil(share * lot.steps)),
+        )
+        for share in _FORGED_SHARES
+    )
 
 
 def job_of(contents: Contents, number: int) -> TrainedJob:
@@ -234,7 +253,7 @@ def judge_run(
         detail = f"the run claims {ratio:.2f} × the speed that this machine of the same kind has"
         return "not conclusive", detail, ratio
     for row in rows:
-        if row.verdict == "cannot tell":
+        if row.verdict == "not audited":
             return "not conclusive", f"{row.name}: {row.detail}", ratio
     for ensemble in combined:
         if ensemble.agrees is None:

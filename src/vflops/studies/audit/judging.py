@@ -55,11 +55,11 @@ class Deviation:
 def judge_bits(job: TrainedJob, chosen: ChosenSegment, again: Retrained) -> AuditedSegment:
     """Return the verdict if machine and software are the same: every bit must be equal."""
     segment = chosen.segment
-    faults = list(_bit_faults(job, segment, again))
+    faults = [*_unreached(segment, again), *_bit_faults(job, segment, again)]
     compared = sum(1 for item in segment.commitments if item.step in again.commitments)
     verdict: SegmentVerdict = "differs" if faults else "same bits"
     if not faults and not (compared or segment.is_end):
-        verdict = "cannot tell"
+        verdict = "not audited"
         faults = ["the log has no commitment that could be compared"]
     detail = faults[0] if faults else _agreement(segment, compared)
     return audited(job, chosen, again, verdict, detail, compared)
@@ -86,10 +86,13 @@ def judge_within(
     )
     outside = [item for item in differences if not item.is_within]
     verdict: SegmentVerdict = "differs" if outside else "within tolerance"
-    if not segment.steps and _weights(job) != _weights(again.trained):
+    unreached = list(_unreached(segment, again))
+    if unreached:
+        verdict, detail = "differs", unreached[0]
+    elif not segment.steps and _weights(job) != _weights(again.trained):
         verdict, detail = "differs", _OTHER_WEIGHTS  # reading a state rounds nothing
     elif not differences:
-        verdict, detail = "cannot tell", "nothing in the log could be compared"
+        verdict, detail = "not audited", "nothing in the log could be compared"
     else:
         detail = "; ".join(
             f"{item.figure} differs by {item.difference:.3g}, tolerance {item.tolerance:.3g}"
@@ -118,6 +121,7 @@ def audited(
         verdict=verdict,
         detail=detail,
         commitments=compared,
+        steps=again.steps if again else 0,
         differences=differences,
         samples_per_s_recorded=_speed(job, segment) if segment.candidate is None else None,
         samples_per_s_here=_speed(again.trained, segment) if again else None,
@@ -162,6 +166,15 @@ def repeated_deviation(first: Retrained, second: Retrained, segment: Segment) ->
         distance,
         _prediction_distance(_written(first), _written(second)),
     )
+
+
+def _unreached(segment: Segment, again: Retrained) -> Iterator[str]:
+    """Yield what of a part the training here did not reach."""
+    if again.steps != segment.steps:
+        yield f"{again.steps:,} steps lead to its end here, and not {segment.steps:,}"
+    for item in segment.commitments:
+        if item.step not in again.commitments:
+            yield f"training again never had the state to which the log commits at {item.step:,}"
 
 
 def _bit_faults(job: TrainedJob, segment: Segment, again: Retrained) -> Iterator[str]:
