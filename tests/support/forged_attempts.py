@@ -102,6 +102,21 @@ def on_h200(run: Forger) -> None:
         ]
 
 
+def with_torch(version: str) -> Break:
+    """A description of the system that names a version of torch."""
+
+    def change(run: Forger) -> None:
+        path = run.folder.system_file
+        data = json.loads(path.read_text())
+        layer = next(layer for layer in data["layers"] if layer["name"] == "framework")
+        fact = {"name": "torch", "value": version, "unit": None, "source": "test", "reason": None}
+        layer["facts"] = [fact]
+        path.write_text(json.dumps(data))
+        changed("described", sha256=file_hash(path))(run)
+
+    return change
+
+
 def with_ceilings(flops: float, names: Sequence[str] = ("gemm", "convolution")) -> Break:
     """Ceilings of a run that measured none, on a machine with enough processors for them."""
 

@@ -251,7 +251,7 @@ def _published_search(duration_s: float) -> AutomlSettings:
 
 
 def _job(number: int, repeat: int, model: int, models: int) -> JobRecord:
-    train = reference().train.model_copy(update={"precision": "fp32", "segments": 0})
+    train = reference().train.model_copy(update={"precision": "fp32"})
     settings = reference().model_copy(update={"data": "/images", "train": train})
     bag = {"model": model, "models": models, "bootstrap": "poisson", "seed": 1 + repeat}
     return job(

@@ -16,6 +16,7 @@ from tests.support.forged_attempts import (
     resumed,
     with_ceilings,
     with_ranks,
+    with_torch,
 )
 from tests.support.forged_runs import Forger
 from tests.support.forged_times import clocks_times, moved_time, readings_times, renamed_device
@@ -159,6 +160,12 @@ BY_RULES: Sequence[RuleForgery] = (
         "ceilings of accelerators that are not described",
         "devices",
         measured("gemm", device="cuda:99"),
+    ),
+    RuleForgery(
+        "another version of torch in the log, for a lenient audit",
+        "stack",
+        changed("job", torch="2.1"),
+        given=with_torch("2.13.0"),
     ),
 )
 

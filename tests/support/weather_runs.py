@@ -26,8 +26,7 @@ def weather_run(parent: Path, patch: pytest.MonkeyPatch) -> Path:
     write_system(run.folder)
     describe(run.folder.system_file, **ACCELERATORS)
     settings = tiny()
-    train = settings.train.model_copy(update={"segments": 0})
-    settings, synthetic = settings.model_copy(update={"train": train}), settings.synthetic
+    train, synthetic = settings.train, settings.synthetic
     samples = 10 * train.batch  # ten steps an epoch
     facts = {"height": synthetic.height, "width": synthetic.width}
     record = job(

@@ -155,7 +155,16 @@ def test_one_part_that_differs_contradicts_the_run() -> None:
         == "contradicted"
     )
     assert judge_run([row(), row("not audited")], same_machine=True)[0] == "not conclusive"
-    assert judge_run([row(), row("within tolerance")], same_machine=True)[0] == "confirmed"
+    assert judge_run([row()], same_machine=True)[0] == "confirmed"
+
+
+def test_only_equal_bits_on_the_claimed_stack_confirm_a_run() -> None:
+    for rows, same_stack in (([row("within tolerance")], True), ([row()], False)):
+        verdict, detail, _ = judge_run(rows, same_machine=False, same_stack=same_stack)
+        assert (verdict, "within the tolerance" in detail) == ("consistent", True)
+    claims = "the log says torch 3, but system.json says 2"
+    verdict, detail, _ = judge_run([row()], same_machine=True, claims=claims)
+    assert (verdict, detail) == ("not conclusive", claims)
 
 
 def test_a_tolerance_that_was_only_estimated_accuses_nobody() -> None:

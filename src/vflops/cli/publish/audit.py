@@ -74,7 +74,7 @@ def audit(
         _show(record, path)
         if signed_with is not None:
             show_allowed_line(signed_with, NAMESPACE)
-    if record.verdict != "confirmed":
+    if record.verdict not in ("confirmed", "consistent"):
         raise CheckFailed(f"{record.verdict}: {record.detail}", hint=_hint(record))
     if key is None:
         console.next_step(

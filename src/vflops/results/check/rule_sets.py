@@ -42,6 +42,7 @@ from vflops.results.check.repeat_rules import check_steady_repeats
 from vflops.results.check.rule import Judge, Rule
 from vflops.results.check.rule_set_names import NAMES
 from vflops.results.check.schema_rules import check_schemas
+from vflops.results.check.stack_rules import check_stack
 from vflops.results.check.twin_rules import check_twins
 from vflops.results.check.upper_bounds import check_upper_bounds
 
@@ -112,6 +113,14 @@ _PRACTICE = (
         _ATTEMPT_NODES,
         _LOGS,
         _NODES,
+    ),
+    _rule(
+        "stack",
+        "the logs name the software that system.json describes",
+        check_stack,
+        _RUN,
+        "system.json",
+        _LOGS,
     ),
     _rule(
         REHEARSAL,

@@ -12,7 +12,8 @@ from vflops.record.files.document import Data, Document
 from vflops.record.formats.bounded_numbers import NonNegative
 
 SegmentVerdict = Literal["same bits", "within tolerance", "differs", "not audited"]
-AuditVerdict = Literal["confirmed", "contradicted", "not conclusive"]
+AuditVerdict = Literal["confirmed", "consistent", "contradicted", "not conclusive"]
+"""``consistent`` if all parts agree on another stack, within a tolerance."""
 Reason = Literal["first", "resumed", "target", "last", "last evaluation", "best candidate", "drawn"]
 AUDIT_FILE = "audit.json"
 _MAX_SUMS = 10**10

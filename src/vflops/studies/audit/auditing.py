@@ -19,6 +19,7 @@ from vflops.record.installed_package import installed_package
 from vflops.record.own_runs import inherit_mark
 from vflops.record.readout.contents import Contents
 from vflops.record.readout.trained_job import TrainedJob
+from vflops.results.check.stack_rules import stack_fault
 from vflops.results.evidence.audit_record import (
     AUDIT_FILE,
     AuditedEnsemble,
@@ -158,7 +159,9 @@ def audit(
         rows,
         combined,
         same_machine=same_machine(recorded, system),
+        same_stack=not differences,
         is_exact=not differences or spread is not None,
+        claims=stack_fault(recorded),
     )
     manifest = manifest_file(run.path)
     record = AuditRecord(
@@ -229,11 +232,15 @@ def judge_run(
     combined: Sequence[AuditedEnsemble] = (),
     *,
     same_machine: bool,
+    same_stack: bool = True,
     is_exact: bool = True,
+    claims: str | None = None,
 ) -> tuple[AuditVerdict, str, float | None]:
     """Return the verdict on the whole run, a sentence, and the ratio of recorded to found speed.
 
-    Unless ``is_exact``, the tolerance was only estimated: then a part that differs accuses nobody.
+    A run is only confirmed on the same stack. ``claims`` says how its files disagree about the
+    stack that it ran on. Unless ``is_exact``, the tolerance was only estimated: then a part that
+    differs accuses nobody.
     """
     ratio = _speed_ratio(rows) if same_machine else None
     for row in rows:
@@ -249,6 +256,8 @@ def judge_run(
                 f"but the log has {ensemble.quality_recorded:.6g}"
             )
             return "contradicted", detail, ratio
+    if claims is not None:
+        return "not conclusive", claims, ratio
     if ratio is not None and ratio > _SLOWER:
         detail = f"the run claims {ratio:.2f} × the speed that this machine of the same kind has"
         return "not conclusive", detail, ratio
@@ -258,8 +267,10 @@ def judge_run(
     for ensemble in combined:
         if ensemble.agrees is None:
             return "not conclusive", f"{ensemble.workload}: {ensemble.detail}", ratio
-    how = "bit by bit" if all(r.verdict == "same bits" for r in rows) else "within tolerance"
-    return "confirmed", f"all {len(rows)} parts agree {how}", ratio
+    if same_stack and all(row.verdict == "same bits" for row in rows):
+        return "confirmed", f"all {len(rows)} parts agree bit by bit", ratio
+    detail = f"all {len(rows)} parts agree within the tolerance of another stack"
+    return "consistent", detail, ratio
 
 
 def _speed_ratio(rows: Sequence[AuditedSegment]) -> float | None:
