@@ -19,7 +19,14 @@ from tests.support.forged_attempts import (
     with_torch,
 )
 from tests.support.forged_runs import Forger
-from tests.support.forged_times import clocks_times, moved_time, readings_times, renamed_device
+from tests.support.forged_times import (
+    clocks_times,
+    moved_time,
+    progress_times,
+    readings_times,
+    renamed_device,
+    timed_states,
+)
 from tests.support.forgeries import (
     Break,
     changed,
@@ -120,6 +127,12 @@ BY_RULES: Sequence[RuleForgery] = (
         moved_time("compilation", 0.5, after_step=1000),
     ),
     RuleForgery(
+        "clocks × 0.85 but not those of commitments",
+        "state-times",
+        progress_times(0.85),
+        given=timed_states,
+    ),
+    RuleForgery(
         "training time called evaluation", "evaluation-time", moved_time("evaluation", 0.5)
     ),
     RuleForgery("a copied model with another hash", "seeds", copied_losses, "ResNet-50 ensembles"),
@@ -178,6 +191,9 @@ BY_AUDIT: Sequence[AuditForgery] = (
     AuditForgery("other data, with the hashes of that data", None),
     AuditForgery("checkpoints that were deleted or changed", "not conclusive"),
     AuditForgery("clocks × 0.85", "not conclusive"),
+    AuditForgery(
+        "times × 0.2, of a training or a search, without progress events", "not conclusive"
+    ),
 )
 
 BY_RANKINGS = ("a rival's result under another name and date",)

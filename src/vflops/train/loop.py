@@ -29,6 +29,8 @@ from vflops.train.schedules import learning_rate
 from vflops.train.state import TrainState
 from vflops.workloads.contract.workload import Inputs, Workload
 
+_FIRST_STEPS = 4
+"""The first steps of an audit's process, each of which it reports, so that it can time the rest."""
 _REPORT_S = 1.0
 """Seconds between two progress events."""
 _CONTINUE, _CHECKPOINT, _STOP = 0, 1, 2
@@ -185,6 +187,7 @@ class Loop:
             torch.manual_seed(mix(self.context.record.seed, state.step, self.group.share) >> 1)
             loss = state.take_step(parts, self._rate())
             self._compiling += self.settings.batch if compiling else 0
+            self._commitments.samples_compiling = self._compiling
             self._losses.put(state.step, loss)
             self._collect_losses(all=compiling)
             self._commitments.write()
@@ -199,8 +202,15 @@ class Loop:
         self._commitments.note_losses(known)
         if known:
             self._loss = known[-1][1]
-        if known and time.monotonic() - self._reported_s >= _REPORT_S:
+        is_due = known and time.monotonic() - self._reported_s >= _REPORT_S
+        if is_due or self._is_first_of_audit:
             self._report_progress()
+
+    @property
+    def _is_first_of_audit(self) -> bool:
+        """Whether this is one of the uneven first steps of an audit, which it does not time."""
+        segment = self.context.record.segment
+        return segment is not None and self.state.step - segment.first <= _FIRST_STEPS
 
     def _report_progress(self) -> None:
         self._reported_s = time.monotonic()

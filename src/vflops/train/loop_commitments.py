@@ -49,6 +49,9 @@ class LoopCommitments:
         segments = settings.segments if keeps else 0
         self._kept = frozenset(kept_steps(end=end, segments=segments))
         self._losses: dict[int, float] = {}
+        self._times: dict[int, dict[str, Any]] = {}
+        self.samples_compiling = 0
+        """Samples whose steps included compilation; they are all at the start of an attempt."""
         self.saved_step = self._begun_step = state.step
         """The step of the last complete checkpoint."""
         self._begun_kept = state.step in self._kept
@@ -154,6 +157,7 @@ class LoopCommitments:
 
     def _write(self, hashed: HashedState) -> None:
         event = hashed.event(self._losses.get(hashed.step))
+        event = event.model_copy(update=self._times.pop(hashed.step))
         if isinstance(event, Checkpointed):
             self._saving_s += self._delay * hashed.took_s
             self._context.write_event("checkpoint", event)
@@ -170,5 +174,9 @@ class LoopCommitments:
 
     def _begin(self, contents: dict[str, Any] | None, **kind: bool) -> None:
         if contents is not None:
+            self._times[self._state.step] = {
+                "phases": self._context.clock.spent_s(),
+                "samples_compiling": self.samples_compiling,
+            }
             self._committer.begin(self._state.step, contents, **kind)
             self._committed_s = time.monotonic()

@@ -291,6 +291,30 @@ def test_an_audit_refuses_other_data(auditor: Auditor, harm: Break, words: str) 
         auditor.audit(harm, 0)
 
 
+def test_times_are_compared_although_no_progress_is_reported(auditor: Auditor) -> None:
+    def hurried(run: Forger) -> None:
+        clocks_times(0.2)(run)
+        run.drop(lambda line: line["kind"] != "progress")
+
+    record = auditor.audit(hurried, ALL)
+    name = "times × 0.2, of a training or a search, without progress events"
+    assert record.verdict == LISTED[name]
+    assert {row.verdict for row in record.segments} == {"same bits"}
+    assert record.speed_ratio is not None
+    assert record.speed_ratio > 1.5
+    assert all(row.samples_per_s_recorded for row in record.segments if row.first < row.last)
+
+
+def test_states_without_times_are_not_confirmed(auditor: Auditor) -> None:
+    def timeless(run: Forger) -> None:
+        for line in (*run.lines("commitment"), *run.lines("checkpoint")):
+            del line["data"]["phases"]
+
+    record = auditor.audit(timeless, 0)
+    assert record.verdict == "not conclusive"
+    assert "does not say how long its steps took" in record.detail
+
+
 def test_clocks_that_are_too_fast_are_not_confirmed_on_the_same_machine(tmp_path: Path) -> None:
     """Speeds are compared as they are recorded: no time is measured here."""
     good = good_runs(tmp_path)("one model")
@@ -299,13 +323,14 @@ def test_clocks_that_are_too_fast_are_not_confirmed_on_the_same_machine(tmp_path
     clocks_times(0.85)(forger)
     forger.sealed()
     true, claimed = _row(good), _row(fast)
-    rows = [claimed.model_copy(update={"samples_per_s_here": true.samples_per_s_recorded})]
+    found = {"samples_per_s_here": true.samples_per_s_recorded, "seconds_here": 3600.0}
+    rows = [claimed.model_copy(update=found)]
     verdict, detail, ratio = judge_run(rows, same_machine=True)
     assert verdict == LISTED["clocks × 0.85"]
     assert ratio == pytest.approx(1 / 0.85, rel=1e-3)
-    assert detail == "the run claims 1.18 × the speed that this machine of the same kind has"
+    assert "the run claims 1.18 × the speed that this machine of the same kind has" in detail
     assert judge_run(rows, same_machine=False)[0] == "confirmed"
-    honest = [true.model_copy(update={"samples_per_s_here": true.samples_per_s_recorded})]
+    honest = [true.model_copy(update=found)]
     assert judge_run(honest, same_machine=True)[0] == "confirmed"
 
 

@@ -149,13 +149,19 @@ def row(verdict: Any = "same bits", **facts: Any) -> AuditedSegment:
     )
 
 
+def timed(recorded: float, here: float = 100.0, seconds: float = 1.0) -> dict[str, float]:
+    """The speeds of a part."""
+    speeds = {"samples_per_s_recorded": recorded, "samples_per_s_here": here}
+    return {**speeds, "seconds_here": seconds}
+
+
 def test_one_part_that_differs_contradicts_the_run() -> None:
     assert (
         judge_run([row(), row("differs"), row("not audited")], same_machine=True)[0]
         == "contradicted"
     )
     assert judge_run([row(), row("not audited")], same_machine=True)[0] == "not conclusive"
-    assert judge_run([row()], same_machine=True)[0] == "confirmed"
+    assert judge_run([row(**timed(100.0))], same_machine=True)[0] == "confirmed"
 
 
 def test_only_equal_bits_on_the_claimed_stack_confirm_a_run() -> None:
@@ -175,8 +181,8 @@ def test_a_tolerance_that_was_only_estimated_accuses_nobody() -> None:
 
 def test_drawn_parts_are_timed_alone() -> None:
     """Honest parts that are always audited do not outvote a drawn one."""
-    honest = [row(samples_per_s_recorded=100.0, samples_per_s_here=100.0) for _ in range(8)]
-    drawn = row(samples_per_s_recorded=500.0, samples_per_s_here=100.0)
+    honest = [row(**timed(100.0)) for _ in range(8)]
+    drawn = row(**timed(500.0, seconds=0.05))
     drawn = drawn.model_copy(update={"reason": "drawn"})
     assert judge_run([*honest, drawn], same_machine=True)[2] == 5.0
 
@@ -194,7 +200,7 @@ def test_an_ensemble_whose_predictions_give_another_quality_contradicts_the_run(
 
 
 def test_a_speed_that_a_machine_of_the_same_kind_does_not_reach_is_not_confirmed() -> None:
-    rows = [row(samples_per_s_recorded=100.0 / 0.85, samples_per_s_here=100.0)]
+    rows = [row(**timed(100.0 / 0.85))]
     verdict, detail, ratio = judge_run(rows, same_machine=True)
     assert (verdict, ratio) == ("not conclusive", 1.1765)
     assert "claims 1.18 × the speed" in detail
@@ -203,8 +209,26 @@ def test_a_speed_that_a_machine_of_the_same_kind_does_not_reach_is_not_confirmed
         "all 1 parts agree bit by bit",
         None,
     )
-    honest = [row(samples_per_s_recorded=105.0, samples_per_s_here=100.0)]
+    honest = [row(**timed(105.0))]
     assert judge_run(honest, same_machine=True)[0] == "confirmed"
+
+
+def test_a_part_that_is_long_enough_is_judged_by_itself() -> None:
+    """Others with honest times do not outvote it; a shorter one says too little."""
+    honest = [row(**timed(100.0)) for _ in range(8)]
+    for seconds, ratio in ((1.0, 1.3), (0.01, 1.0263)):
+        rows = [*honest, row(**timed(130.0, seconds=seconds))]
+        assert judge_run(rows, same_machine=True)[2] == ratio
+
+
+def test_an_audit_that_compared_no_time_on_the_same_kind_of_machine_confirms_nothing() -> None:
+    for rows, words in (
+        ([row()], "does not say how long"),
+        ([row(**timed(100.0, seconds=0.01))], "too short to compare speeds"),
+    ):
+        verdict, detail, _ = judge_run(rows, same_machine=True)
+        assert (verdict, words in detail) == ("not conclusive", True)
+        assert judge_run(rows, same_machine=False)[0] == "confirmed"
 
 
 def test_a_difference_is_compared_with_its_tolerance() -> None:

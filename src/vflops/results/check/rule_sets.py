@@ -316,6 +316,12 @@ _PRACTICE = (
         _LOGS,
     ),
     _rule(
+        "state-times",
+        "the times of committed states fit those of progress",
+        pace_rules.check_state_times,
+        _LOGS,
+    ),
+    _rule(
         "steady",
         "repeats with other seeds have nearly the same FLOPS",
         check_steady_repeats,

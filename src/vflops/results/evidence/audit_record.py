@@ -54,7 +54,11 @@ class AuditedSegment(Data):
     """Number of steps that were computed again."""
     differences: tuple[Difference, ...] = ()
     samples_per_s_recorded: float | None = None
+    """From the commitment at its start to the one at its end; data and training count."""
     samples_per_s_here: float | None = None
+    """The fastest of all repetitions here."""
+    seconds_here: float | None = None
+    """The time that its steps take at this speed."""
 
     @property
     def name(self) -> str:
@@ -126,7 +130,10 @@ class AuditRecord(Document):
     segments: tuple[AuditedSegment, ...]
     ensembles: tuple[AuditedEnsemble, ...] = ()
     speed_ratio: float | None = None
-    """The median of recorded over repeated speed; None if the machines are not of one kind."""
+    """The largest ratio of recorded to found speed: of all drawn parts together, and of each part
+    that is long enough; None if the machines are not of one kind, or if nothing was timed."""
+    speed_spread: float | None = None
+    """The slowest over the fastest repetition of a part that seemed too fast; None without any."""
     verdict: AuditVerdict
     detail: str
 

@@ -9,6 +9,7 @@ from vflops.metrics import time_to_quality
 from vflops.record.formats.job_events import Checkpointed, Committed, Finished, JobStarted
 from vflops.record.readout.commitment_lineage import lineage
 from vflops.record.readout.trained_job import TrainedJob
+from vflops.studies.audit.part_times import TimedSteps, TimePoint, recorded_points, timed_steps
 from vflops.workloads.automl.search_events import (
     CandidateBegun,
     CandidateCut,
@@ -49,6 +50,8 @@ class Segment:
     started: JobStarted | None = None
     """How the attempt that trained its end was started."""
     candidate: CandidatePart | None = None
+    timed: TimedSteps | None = None
+    """How long its steps took by the log; None if the log does not say so."""
 
     @property
     def steps(self) -> int:
@@ -67,6 +70,7 @@ def segments_of(job: TrainedJob) -> list[Segment]:
     states, resumes = lineage(job.attempts)
     kept = {item.kept.step: item.kept for item in states if item.kept is not None}
     bounds = sorted({0, *job.kept_steps, finished.step})
+    batch = job.started.batch if job.started is not None else 1
     return [
         Segment(
             job=job.record.job,
@@ -81,6 +85,7 @@ def segments_of(job: TrainedJob) -> list[Segment]:
             is_end=last == finished.step,
             resumed=any(first < step <= last for step in resumes),
             started=_started_at(job, last),
+            timed=timed_steps(recorded_points(states, finished, first, last), batch),
         )
         for first, last in pairwise(bounds)
     ]
@@ -143,10 +148,20 @@ def candidates_of(worker: TrainedJob) -> list[Segment]:
                         is_end=trained is not None,
                         started=started,
                         candidate=CandidatePart(begun, trained),
+                        timed=timed_steps(
+                            _points(commitments, finished, last), max(begun.batch, 1)
+                        ),
                     )
                 )
                 begun = None
     return candidates
+
+
+def _points(commitments: list[Committed], finished: Finished | None, last: int) -> list[TimePoint]:
+    """Return the times of a candidate, whose worker trained others before it."""
+    points = [TimePoint.of(0, item) for item in commitments if item.phases]
+    points += [TimePoint.of(0, finished)] if finished is not None else []
+    return [point for point in points if point.step <= last]
 
 
 _OUTCOMES: dict[str, type[CandidateTrained | CandidateCut | CandidateFailed]] = {

@@ -23,6 +23,7 @@ from vflops.record.log.events import Event, EventWriter
 from vflops.record.readout.contents import Contents
 from vflops.record.readout.trained_job import TrainedJob
 from vflops.studies.audit.committed_segments import Segment
+from vflops.studies.audit.part_times import TimedSteps, TimePoint, timed_here
 from vflops.workloads.automl.candidate_buffer import CandidateBuffer
 from vflops.workloads.automl.search_events import Turn
 from vflops.workloads.contract.registry import workload
@@ -60,6 +61,16 @@ class Retrained:
         finished = self.trained.finished
         attempt = self.trained.attempts[-1]
         return 0 if finished is None else finished.step - attempt.first_step
+
+    def timed(self) -> TimedSteps | None:
+        """How long its steps took here."""
+        started = self.trained.started
+        attempt = self.trained.attempts[-1]
+        points = [TimePoint.of(0, point) for point in attempt.points]
+        points += [TimePoint.of(0, item) for item in self.commitments.values() if item.phases]
+        points.sort(key=lambda point: (point.step, point.work_s))
+        begin = TimePoint(0, attempt.first_step, 0.0)
+        return timed_here([begin, *points], started.batch) if started is not None else None
 
     @cached_property
     def evaluations(self) -> dict[int, Evaluated]:
