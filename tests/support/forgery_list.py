@@ -191,9 +191,7 @@ BY_AUDIT: Sequence[AuditForgery] = (
     AuditForgery("other data, with the hashes of that data", None),
     AuditForgery("checkpoints that were deleted or changed", "not conclusive"),
     AuditForgery("clocks × 0.85", "not conclusive"),
-    AuditForgery(
-        "times × 0.2, of a training or a search, without progress events", "not conclusive"
-    ),
+    AuditForgery("times × 0.2 without progress events", "not conclusive"),
 )
 
 BY_RANKINGS = ("a rival's result under another name and date",)

@@ -297,7 +297,7 @@ def test_times_are_compared_although_no_progress_is_reported(auditor: Auditor) -
         run.drop(lambda line: line["kind"] != "progress")
 
     record = auditor.audit(hurried, ALL)
-    name = "times × 0.2, of a training or a search, without progress events"
+    name = "times × 0.2 without progress events"
     assert record.verdict == LISTED[name]
     assert {row.verdict for row in record.segments} == {"same bits"}
     assert record.speed_ratio is not None
