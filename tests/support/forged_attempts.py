@@ -30,7 +30,7 @@ def resumed(run: Forger) -> None:
     last = log[cut - 1]
     state = {"step": last["data"]["step"], "sha256": OWN_STATE}
     file = f"step-{state['step']:09d}.state"
-    commitment = {**state, "file": file, "size_bytes": 9, "kept": True, "loss": 1.0}
+    commitment = {**state, "file": file, "size_bytes": 9, "kept": False, "loss": 1.0}
     begun = {**state, "file": file, "samples": last["data"]["samples"]}
     second = [
         {**last, "kind": "job", "data": log[0]["data"]},
@@ -44,6 +44,18 @@ def resumed(run: Forger) -> None:
     for line in run.lines("job-trained"):
         if line["data"]["job"] == 1:
             line["data"].update(attempt=1, telemetry_sha256=None)
+
+
+def kept_at(step: int) -> Break:
+    """A checkpoint of the first training that is kept after a step of its owner's choice."""
+
+    def change(run: Forger) -> None:
+        log = run.logs[run.attempt(1) / "events.jsonl"]
+        state = {"step": step, "sha256": OWN_STATE, "loss": 1.0, "size_bytes": 9, "kept": True}
+        data = {**state, "file": f"step-{step:09d}.state"}
+        log.insert(-1, {**log[-1], "kind": "checkpoint", "data": data})
+
+    return change
 
 
 def _later(line: Line, before: dict[str, float]) -> Line:
@@ -88,6 +100,21 @@ def on_h200(run: Forger) -> None:
         line["data"]["measurements"] = [
             [*key[:2], "bf16" if key[2] == "fp32" else key[2]] for key in keys
         ]
+
+
+def with_torch(version: str) -> Break:
+    """A description of the system that names a version of torch."""
+
+    def change(run: Forger) -> None:
+        path = run.folder.system_file
+        data = json.loads(path.read_text())
+        layer = next(layer for layer in data["layers"] if layer["name"] == "framework")
+        fact = {"name": "torch", "value": version, "unit": None, "source": "test", "reason": None}
+        layer["facts"] = [fact]
+        path.write_text(json.dumps(data))
+        changed("described", sha256=file_hash(path))(run)
+
+    return change
 
 
 def with_ceilings(flops: float, names: Sequence[str] = ("gemm", "convolution")) -> Break:

@@ -45,6 +45,30 @@ def clocks_times(factor: float) -> Break:
     return change
 
 
+def timed_states(run: Forger) -> None:
+    """A commitment after each report of progress, with the time at which its state was reached."""
+    for log in run.logs.values():
+        for point in [line for line in log if line["kind"] == "progress"]:
+            names = ("step", "phases", "samples_compiling")
+            data = {name: point["data"][name] for name in names if name in point["data"]}
+            data["phases"] = dict(data["phases"])
+            data |= {"sha256": f"{data['step']:064x}", "loss": 1.0}
+            log.insert(log.index(point) + 1, {**point, "kind": "commitment", "data": data})
+
+
+def progress_times(factor: float) -> Break:
+    """Every clock of the run but the times of committed states."""
+
+    def change(run: Forger) -> None:
+        states = [line["data"] for line in run.lines("commitment") if "phases" in line["data"]]
+        true = [dict(state["phases"]) for state in states]
+        clocks_times(factor)(run)
+        for state, phases in zip(states, true, strict=True):
+            state["phases"] = phases
+
+    return change
+
+
 def readings_times(factor: float) -> Break:
     """All readings of power and energy."""
 

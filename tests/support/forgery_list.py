@@ -11,19 +11,23 @@ from dataclasses import dataclass
 
 from tests.support.forged_attempts import (
     OTHER_STATE,
+    kept_at,
     on_h200,
     resumed,
     with_ceilings,
     with_ranks,
+    with_torch,
 )
 from tests.support.forged_runs import Forger
 from tests.support.forged_times import (
     busy,
     clocks_times,
     moved_time,
+    progress_times,
     quieter,
     readings_times,
     renamed_device,
+    timed_states,
 )
 from tests.support.forgeries import (
     Break,
@@ -129,6 +133,12 @@ BY_RULES: Sequence[RuleForgery] = (
         moved_time("compilation", 0.5, after_step=1000),
     ),
     RuleForgery(
+        "clocks × 0.85 but not those of commitments",
+        "state-times",
+        progress_times(0.85),
+        given=timed_states,
+    ),
+    RuleForgery(
         "training time called evaluation", "evaluation-time", moved_time("evaluation", 0.5)
     ),
     RuleForgery("a copied model with another hash", "seeds", copied_losses, "ResNet-50 ensembles"),
@@ -159,6 +169,7 @@ BY_RULES: Sequence[RuleForgery] = (
         "committed",
         lambda run: run.drop(lambda line: line["kind"] != "commitment"),
     ),
+    RuleForgery("parts of an audit whose ends the owner chose", "parts", kept_at(7)),
     RuleForgery(
         "validation samples in the training data", "leaks", changed("data-read", leaked=501)
     ),
@@ -169,15 +180,24 @@ BY_RULES: Sequence[RuleForgery] = (
         "devices",
         measured("gemm", device="cuda:99"),
     ),
+    RuleForgery(
+        "another version of torch in the log, for a lenient audit",
+        "stack",
+        changed("job", torch="2.1"),
+        given=with_torch("2.13.0"),
+    ),
 )
 
 BY_AUDIT: Sequence[AuditForgery] = (
     AuditForgery("a model or an ensemble that was never trained", "contradicted"),
     AuditForgery("the weights of another training from a step on", "contradicted"),
     AuditForgery("a better quality of the trained model", "contradicted"),
+    AuditForgery("a checkpoint that holds the state after a later step", "contradicted"),
+    AuditForgery("a checkpoint that cannot be read", "contradicted"),
     AuditForgery("other data, with the hashes of that data", None),
     AuditForgery("checkpoints that were deleted or changed", "not conclusive"),
     AuditForgery("clocks × 0.85", "not conclusive"),
+    AuditForgery("times × 0.2 without progress events", "not conclusive"),
 )
 
 BY_RANKINGS = ("a rival's result under another name and date",)

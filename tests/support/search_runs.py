@@ -313,7 +313,7 @@ def started(precision: str = "fp32") -> dict[str, Any]:
         "compiled": False,
         "threads": 1,
         "parameters": 1,
-        "torch": "2.0",
+        "torch": "2.13.0",
     }
 
 

@@ -194,6 +194,7 @@ def job(number: int = 1, *, target: float = TARGET, **facts: Any) -> JobRecord:
     """Job ``number``, with the seed of the same number."""
     ranks, settings = facts.get("ranks", 2), facts.pop("settings", {"target": target})
     train = {"epochs": 3, "batch": 100, "ranks": ranks, **settings.get("train", {})}
+    train["segments"] = 0  # no state is kept
     return JobRecord.model_validate(
         {
             "job": number,
@@ -227,7 +228,7 @@ def started(**facts: Any) -> Note:
         "compiled": True,
         "threads": 0,
         "parameters": 1504,
-        "torch": "2.0",
+        "torch": "2.13.0",
         **facts,
     }
 

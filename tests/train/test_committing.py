@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ import torch
 
 from vflops.errors import RunFailed
 from vflops.record.formats.job_events import Checkpointed, Committed
-from vflops.train.checkpoint import Checkpoints
+from vflops.train.checkpoint import CheckpointRecord, Checkpoints
 from vflops.train.committing import Committer
 from vflops.train.state_file import pack
 
@@ -56,7 +57,7 @@ def test_a_checkpoint_is_valid_once_it_is_completed(tmp_path: Path, device: str)
     event = hashed.event(None)
     assert isinstance(event, Checkpointed)
     checkpoints.complete(event)
-    loaded = checkpoints.load(committed=[pack(state).sha256()])
+    loaded = checkpoints.load(committed=[(7, pack(state).sha256())])
     assert loaded is not None
     record, found = loaded
     assert (record.step, record.kept, record.sha256) == (7, True, hashed.sha256)
@@ -66,7 +67,24 @@ def test_a_checkpoint_is_valid_once_it_is_completed(tmp_path: Path, device: str)
         "step-000000007.state",
     ]
     with pytest.raises(RunFailed, match="does not come from this training"):
-        checkpoints.load(committed=["0" * 64])
+        checkpoints.load(committed=[(7, "0" * 64)])
+    with pytest.raises(RunFailed, match="the log has its hash after step 9"):
+        checkpoints.load(committed=[(9, pack(state).sha256())])
+
+
+def test_name_marker_and_state_of_a_checkpoint_have_the_same_step(tmp_path: Path) -> None:
+    """The hash is right each time: only the step is another one."""
+    for step, name, words in ((255, 9, "the one after step 255"), (9, 10, "json says step 9")):
+        state = pack({"step": step}).to_bytes()
+        path = tmp_path / f"step-{name:09d}.state"
+        path.write_bytes(state)
+        digest = hashlib.sha256(state).hexdigest()
+        CheckpointRecord(step=9, sha256=digest, size_bytes=len(state)).write(
+            path.with_suffix(".json")
+        )
+        with pytest.raises(RunFailed, match=words) as error:
+            Checkpoints(tmp_path).load()
+        assert "remove this checkpoint" in str(error.value.hint)
 
 
 def test_kept_checkpoints_stay_and_of_the_others_the_last_two(tmp_path: Path) -> None:

@@ -20,6 +20,15 @@ def training_steps(*, epochs: float, samples: int, batch_size: int) -> int:
     return math.ceil(epochs * samples / batch_size)
 
 
+def kept_steps(*, end: int, segments: int) -> tuple[int, ...]:
+    """Return the steps at which ``segments`` equal parts of ``end`` steps end.
+
+    Their states are kept, so that an audit can train each part again. Parts that would be shorter
+    than a step are merged.
+    """
+    return tuple(sorted({-(-end * part // segments) for part in range(1, segments + 1)} - {0}))
+
+
 def training_time_s(
     *,
     samples: int,

@@ -3,13 +3,14 @@
 ``step-000000123.state`` holds the state (``state_file``) and ``step-000000123.json`` its hash. The
 JSON file is written last, so a checkpoint without one is incomplete. The last two checkpoints are
 kept, and those at the ends of segments, from which an audit trains the next segment again.
+Name, JSON file, state and log must agree on the step of a checkpoint.
 """
 
 from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection
 from contextlib import suppress
 from pathlib import Path
 from typing import ClassVar
@@ -19,9 +20,11 @@ from vflops.record.files import atomic
 from vflops.record.files.digest import file_digest
 from vflops.record.files.document import Document
 from vflops.record.formats.job_events import Checkpointed
+from vflops.record.formats.recorded_names import checkpoint_file
 from vflops.train.state_file import PackedState, StoredState
 
 _KEPT_CHECKPOINTS = 2
+_REMEDY = "remove this checkpoint to resume from an earlier one, or start a new run"
 
 
 class CheckpointRecord(Document):
@@ -83,15 +86,15 @@ class Checkpoints:
     def load(
         self,
         on_bad: Callable[[str, str], None] = lambda file, reason: None,
-        committed: Iterable[str] | None = None,
+        committed: Collection[tuple[int, str]] | None = None,
     ) -> tuple[CheckpointRecord, StoredState] | None:
         """Return the newest readable checkpoint with its state; None if there is none.
 
         Tensors are read when they are asked for, so that a rank reads only what it needs.
 
         ``on_bad`` is called with the file name and the reason for each damaged checkpoint. Raise
-        ``RunFailed`` if its hash is not in ``committed``, the hashes in the log of the job: then
-        it does not come from this training.
+        ``RunFailed`` if its step and hash are not in ``committed``, those in the log of the job:
+        then it does not come from this training, or is not the state that its name says.
         """
         if any(self._folder.glob("step-*.pt")):
             raise RunFailed(
@@ -106,11 +109,18 @@ class Checkpoints:
             except (FolderError, OSError) as error:
                 on_bad(path.name, error.message if isinstance(error, FolderError) else str(error))
                 continue
-            if committed is not None and record.sha256 not in set(committed):
+            if path.name != checkpoint_file(record.step):
+                raise _other_step(path, f"{marker.name} says step {record.step:,}")
+            if state.get("step") != record.step:
+                raise _other_step(path, f"its state is the one after step {state.get('step')!r}")
+            if committed is not None and (record.step, record.sha256) not in committed:
+                steps = [step for step, sha256 in committed if sha256 == record.sha256]
+                if steps:
+                    raise _other_step(path, f"the log has its hash after step {steps[0]:,}")
                 raise RunFailed(
                     f"{path} does not come from this training: its hash {record.sha256[:16]} is "
                     "not in the log of the job",
-                    hint="remove this checkpoint to resume from an earlier one, or start a new run",
+                    hint=_REMEDY,
                 )
             return record, state
         return None
@@ -140,9 +150,8 @@ class Checkpoints:
         return self._folder / f".{checkpoint_file(step)}.tmp"
 
 
-def checkpoint_file(step: int) -> str:
-    """Return the file name of the checkpoint after ``step`` steps."""
-    return f"step-{step:09d}.state"
+def _other_step(path: Path, actual: str) -> RunFailed:
+    return RunFailed(f"the name of {path} is that of another step: {actual}", hint=_REMEDY)
 
 
 def _is_kept(marker: Path) -> bool:

@@ -16,7 +16,8 @@ import torch
 from torch import Tensor
 
 from vflops.record.formats.job_events import Checkpointed, Committed
-from vflops.train.checkpoint import Checkpoints, checkpoint_file
+from vflops.record.formats.recorded_names import checkpoint_file
+from vflops.train.checkpoint import Checkpoints
 from vflops.train.state_file import PackedState, describe
 
 

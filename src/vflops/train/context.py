@@ -38,8 +38,8 @@ class JobContext:
     """Whether to write a checkpoint when training ends."""
     finished_step: int | None = None
     """The last step of training, if an earlier attempt reached it; otherwise None."""
-    committed: frozenset[str] | None = None
-    """Hashes of the checkpoints in the job's log; None to accept any checkpoint."""
+    committed: frozenset[tuple[int, str]] | None = None
+    """Steps and hashes of the checkpoints in the job's log; None to accept any checkpoint."""
 
     @property
     def checkpoints(self) -> Path:

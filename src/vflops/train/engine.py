@@ -10,14 +10,15 @@ from typing import Self
 import torch
 
 from vflops.config.training import TrainSettings
-from vflops.errors import Interrupted, OutOfMemory
+from vflops.errors import Interrupted, OutOfMemory, RunFailed
 from vflops.launch.rehearsal import SharedMachine
 from vflops.machine.devices import first_line
 from vflops.record.formats.job_events import ExhibitSkipped, Fallback, JobStarted, Resumed, Tested
+from vflops.record.formats.recorded_names import checkpoint_file
 from vflops.train.backends.backend import Backend
 from vflops.train.backends.factory import joined_backend
 from vflops.train.backends.torch_backend import TorchBackend
-from vflops.train.checkpoint import Checkpoints, checkpoint_file
+from vflops.train.checkpoint import Checkpoints
 from vflops.train.context import JobContext
 from vflops.train.data_read import write_data_read
 from vflops.train.ensemble_member import conclude_member, loop_evaluation
@@ -217,8 +218,11 @@ class Engine:
 
     def _restore(self) -> None:
         bad: list[str] = []
+        segment = self.context.record.segment
 
         def on_bad(file: str, reason: str) -> None:
+            if segment is not None:  # an audit never starts from another state
+                raise RunFailed(f"its checkpoint {file} cannot be used: {reason}")
             bad.append(file)
             self.context.write_event("fallback", Fallback(file=file, reason=reason))
 
@@ -226,6 +230,11 @@ class Engine:
         self.group.barrier()  # until all ranks have read the checkpoints
         if self.group.leads:
             self.state.checkpoints.delete(bad)
+        if segment is not None and self.state.step != segment.first:
+            raise RunFailed(
+                f"the part begins after step {segment.first:,}, but what it starts from is the "
+                f"state after step {self.state.step:,}"
+            )
         if checkpoint is not None:
             resumed = Resumed(
                 step=self.state.step,

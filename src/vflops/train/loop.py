@@ -29,6 +29,8 @@ from vflops.train.schedules import learning_rate
 from vflops.train.state import TrainState
 from vflops.workloads.contract.workload import Inputs, Workload
 
+_FIRST_STEPS = 4
+"""The first steps of an audit's process, each of which it reports, so that it can time the rest."""
 _REPORT_S = 1.0
 """Seconds between two progress events."""
 _CONTINUE, _CHECKPOINT, _STOP = 0, 1, 2
@@ -114,8 +116,10 @@ class Loop:
             while self.state.step < self._end:
                 self._step(incoming)
                 is_evaluated = self.state.step in evaluation_steps
-                is_bound = is_evaluated or self._commitments.ends_segment
-                if is_bound and self.group.agree(self._commitments.is_affordable):
+                ends_segment = self._commitments.ends_segment
+                if ends_segment or (
+                    is_evaluated and self.group.agree(self._commitments.is_affordable)
+                ):
                     self._checkpoint()
                 elif self._commitments.is_due:
                     self._commitments.commit()
@@ -145,13 +149,20 @@ class Loop:
             batches.close()
 
     def _evaluate_and_check_end(self) -> str | None:
-        """Evaluate the model; return the reason to end training, or None to continue."""
+        """Evaluate the model; return the reason to end training, or None to continue.
+
+        An audit trains its part to the last step, whatever it finds.
+        """
         # A single rank can abandon the evaluation and then save; several would have to agree.
         self.context.stop.set_unsaved_work(self.group.ranks > 1 and self._has_unsaved_steps)
-        if self._evaluate() and self.settings.stop_at_target:
-            return "target"
+        reached = self._evaluate() and self.settings.stop_at_target
         assert self.outcome is not None
-        evaluations = self._evaluations_since_best(self.outcome)
+        evaluations = self._evaluations_since_best(self.outcome) if not reached else 0
+        segment = self.context.record.segment
+        if segment is not None and self.state.step < segment.last:
+            return None
+        if reached:
+            return "target"
         return "patience" if evaluations == self.settings.patience else None
 
     def _evaluations_since_best(self, outcome: Outcome) -> int:
@@ -176,6 +187,7 @@ class Loop:
             torch.manual_seed(mix(self.context.record.seed, state.step, self.group.share) >> 1)
             loss = state.take_step(parts, self._rate())
             self._compiling += self.settings.batch if compiling else 0
+            self._commitments.samples_compiling = self._compiling
             self._losses.put(state.step, loss)
             self._collect_losses(all=compiling)
             self._commitments.write()
@@ -190,8 +202,15 @@ class Loop:
         self._commitments.note_losses(known)
         if known:
             self._loss = known[-1][1]
-        if known and time.monotonic() - self._reported_s >= _REPORT_S:
+        is_due = known and time.monotonic() - self._reported_s >= _REPORT_S
+        if is_due or self._is_first_of_audit:
             self._report_progress()
+
+    @property
+    def _is_first_of_audit(self) -> bool:
+        """Whether this is one of the uneven first steps of an audit, which it does not time."""
+        segment = self.context.record.segment
+        return segment is not None and self.state.step - segment.first <= _FIRST_STEPS
 
     def _report_progress(self) -> None:
         self._reported_s = time.monotonic()

@@ -8,6 +8,7 @@ from typing import Any
 
 from vflops import interruption
 from vflops.config.training import TrainSettings
+from vflops.metrics.training_time import kept_steps
 from vflops.record.formats.job_events import Checkpointed
 from vflops.train.committing import Committer, HashedState
 from vflops.train.context import JobContext
@@ -45,13 +46,15 @@ class LoopCommitments:
         self._committer = Committer(state.checkpoints)
         self._segment = context.record.segment
         keeps = context.keep_last and self._segment is None
-        self._segments = settings.segments if keeps else 0
-        self._end = end
-        self._kept_segments = self._segments_until(state.step)
+        segments = settings.segments if keeps else 0
+        self._kept = frozenset(kept_steps(end=end, segments=segments))
         self._losses: dict[int, float] = {}
+        self._times: dict[int, dict[str, Any]] = {}
+        self.samples_compiling = 0
+        """Samples whose steps included compilation; they are all at the start of an attempt."""
         self.saved_step = self._begun_step = state.step
         """The step of the last complete checkpoint."""
-        self._begun_kept = True  # nothing is to be written again for the step of a resume
+        self._begun_kept = state.step in self._kept
         self._committed_s = self._saved_s = time.monotonic()
         self._commit_cost_s = self._saving_s = 0.0
         self._delay = 1.0 if state.backend.device.type == "cpu" else ACCELERATOR_DELAY
@@ -79,10 +82,10 @@ class LoopCommitments:
 
     @property
     def ends_segment(self) -> bool:
-        """Whether the current step is the first at or after the end of a segment."""
+        """Whether a segment ends with the current step, so that its state is kept."""
         if self._segment is not None:
             return self._state.step in self._segment.checkpoints
-        return self._segments_until(self._state.step) > self._kept_segments
+        return self._state.step in self._kept
 
     @property
     def is_affordable(self) -> bool:
@@ -122,7 +125,7 @@ class LoopCommitments:
         evaluation that ended the training.
         """
         step = self._state.step
-        must_keep = is_last and self._segments > 0
+        must_keep = is_last and bool(self._kept)
         if step == self._begun_step and (self._begun_kept or not must_keep):
             return
         began_s = time.monotonic()
@@ -130,11 +133,9 @@ class LoopCommitments:
         self._state.backend.synchronise_buffers()
         self._state.require_finite()
         contents = self._state.contents()
-        is_end = step == self._end and self._segments > 0
-        kept = is_end or must_keep or self.ends_segment
-        is_file = self._segment is None or step == self._end
+        kept = must_keep or self.ends_segment
+        is_file = self._segment is None or step == self._segment.last
         self._begin(contents, checkpoint=is_file, kept=kept)
-        self._kept_segments = self._segments_until(step)
         self._begun_step, self._begun_kept = step, kept
         self._saved_s = time.monotonic()
         self._saving_s = self._saved_s - began_s
@@ -156,6 +157,7 @@ class LoopCommitments:
 
     def _write(self, hashed: HashedState) -> None:
         event = hashed.event(self._losses.get(hashed.step))
+        event = event.model_copy(update=self._times.pop(hashed.step))
         if isinstance(event, Checkpointed):
             self._saving_s += self._delay * hashed.took_s
             self._context.write_event("checkpoint", event)
@@ -172,9 +174,9 @@ class LoopCommitments:
 
     def _begin(self, contents: dict[str, Any] | None, **kind: bool) -> None:
         if contents is not None:
+            self._times[self._state.step] = {
+                "phases": self._context.clock.spent_s(),
+                "samples_compiling": self.samples_compiling,
+            }
             self._committer.begin(self._state.step, contents, **kind)
             self._committed_s = time.monotonic()
-
-    def _segments_until(self, step: int) -> int:
-        """Return the number of segments that have ended after ``step`` steps."""
-        return step * self._segments // self._end if self._end else 0

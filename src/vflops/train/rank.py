@@ -120,12 +120,13 @@ def _finished_step(history: History) -> int | None:
     return finished[-1].payload(Finished).step if finished else None
 
 
-def _committed(history: History, record: JobRecord) -> frozenset[str] | None:
-    """Return the hashes of the job's checkpoints; None for an audit, which verified its own."""
+def _committed(history: History, record: JobRecord) -> frozenset[tuple[int, str]] | None:
+    """Return steps and hashes of the job's checkpoints; None for an audit, which verified its
+    own."""
     if record.segment is not None:
         return None
-    checkpoints = history.events("checkpoint")
-    return frozenset(event.payload(Checkpointed).sha256 for event in checkpoints)
+    states = (event.payload(Checkpointed) for event in history.events("checkpoint"))
+    return frozenset((state.step, state.sha256) for state in states)
 
 
 def _write_error(folder: Path, failure: RankFailure) -> None:

@@ -88,19 +88,22 @@ class TrainState:
             )
 
     def restore(
-        self, on_bad: Callable[[str, str], None], committed: Collection[str] | None = None
+        self,
+        on_bad: Callable[[str, str], None],
+        committed: Collection[tuple[int, str]] | None = None,
     ) -> CheckpointRecord | None:
         """Load the newest readable checkpoint; return its record, or None if there is none.
 
-        Raise ``RunFailed`` if its hash is not in ``committed``.
+        Raise ``RunFailed`` if its step and hash are not in ``committed``, or if it holds the state
+        of another step.
         """
         checkpoint = self.checkpoints.load(on_bad, committed)
         if checkpoint is None:
             return None
         record, contents = checkpoint
         self.backend.restore(contents)
-        self.step, self.best = contents["step"], contents["best"]
-        self.worse = contents["worse"]
+        self.step = record.step
+        self.best, self.worse = contents["best"], contents["worse"]
         return record
 
     def weights_hash(self) -> str | None:

@@ -18,8 +18,9 @@ from tests.support.ssh_keygen import needs_ssh_keygen
 from vflops.errors import UsageError
 from vflops.publish.evidence.sign_run import allowed_line, sign_run
 from vflops.publish.evidence.signed_audit import NAMESPACE
+from vflops.publish.evidence.ssh_signature import Signature
 from vflops.publish.ranking import audit_files
-from vflops.publish.ranking.audit_join import AuditSources
+from vflops.publish.ranking.audit_join import AuditSources, _entry_audit, _Joining
 from vflops.publish.ranking.entry import Entry
 from vflops.publish.ranking.entry_audits import share_text
 from vflops.publish.ranking.judge import TrustedKeys
@@ -110,6 +111,20 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Site:
         audits=AuditSources(audits, folder / "auditors"),
     )
     return Site(folder, runs, built)
+
+
+def test_what_agrees_on_another_stack_is_not_confirmed(site: Site) -> None:
+    """Also if the version of the auditor called it so."""
+    near = part(100, 200, verdict="within tolerance")
+    record = audit_record(site.runs["agreed"], near, same_stack=False)
+    assert record.verdict == "confirmed"
+    signature = Signature(good=True, signer="dave@example.org", text="", key="k")
+    audit = _entry_audit(record, signature, site.entry("agreed"), matches=True)
+    joining = _Joining()
+    joining.add(audit, record)
+    audited = joining.result()
+    assert (audit.verdict, audited.steps, audited.auditors) == ("consistent", 0, ())
+    assert audited.text == "dave@example.org: 10 % of the steps, consistent within a tolerance"
 
 
 def test_audits_of_one_run_are_joined(site: Site) -> None:

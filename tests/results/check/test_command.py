@@ -31,7 +31,7 @@ def test_all_runs_must_meet_all_rules(vflops: Vflops, two: tuple[Path, Path]) ->
     result = vflops("check", good)
     assert result.returncode == 0, result.stderr
     assert "next: vflops report" in result.stderr
-    assert "rule set practice/15: 13 pass, 41 do not apply" in result.stdout
+    assert "rule set practice/16: 13 pass, 44 do not apply" in result.stdout
     assert "not applicable:  manifest," in result.stdout
     result = vflops("check", good, bad)
     assert result.returncode == 1
@@ -70,7 +70,7 @@ def test_findings_of_another_set_are_shown_and_not_kept(
     good, _ = two
     result = vflops("check", good, "--rules", "hpcai500-v2")
     assert result.returncode == 1
-    assert "rule set hpcai500-v2/11" in result.stdout
+    assert "rule set hpcai500-v2/12" in result.stdout
     assert "1 of 14 rules is not met: workload" in result.stderr
     assert not (good / "findings.json").exists()
     result = vflops("check", good, "--rules", "hpcai500-v4")

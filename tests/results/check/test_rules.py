@@ -11,7 +11,9 @@ import pytest
 
 from tests.support.challenged_runs import CHALLENGE, answer
 from tests.support.cluster_runs import change_node, system
+from tests.support.forged_attempts import kept_at, with_torch
 from tests.support.forged_runs import MODELS, NO_DUPLICATES, POWER_W, REPEATS, Forger
+from tests.support.forged_times import progress_times, timed_states
 from tests.support.forgeries import (
     Break,
     GoodRun,
@@ -216,6 +218,9 @@ CASES: dict[str, dict[str, tuple[str, Break]]] = {
         "labels": ("one model", in_job("data", duplicates=duplicates(contradictory=501))),
         "trained": ("one model", edited("jobs/1/job.json", "{", "{ ")),
         "committed": ("one model", lambda run: run.drop(lambda line: line["kind"] != "commitment")),
+        "parts": ("one model", kept_at(7)),
+        "state-times": ("one model", together(timed_states, progress_times(0.85))),
+        "stack": ("one model", with_torch("2.1")),
         "as-told": ("one model", changed("job", 1, batch=1_000_000)),
         "goal": (
             "one model",

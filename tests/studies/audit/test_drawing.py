@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from itertools import chain, combinations, pairwise
 from typing import Any
 
 import pytest
 
 from tests.support.trained_runs import job
+from vflops.record.formats.job import JobRecord
 from vflops.record.log.events import Event, Log
 from vflops.record.readout.trained_job import TrainedJob
 from vflops.results.evidence.audit_record import (
@@ -18,8 +20,15 @@ from vflops.results.evidence.audit_record import (
     caught_probability,
 )
 from vflops.studies.audit.auditing import judge_run
-from vflops.studies.audit.committed_segments import last_evaluation, segments_of
+from vflops.studies.audit.committed_segments import Segment, last_evaluation, segments_of
 from vflops.studies.audit.drawing import _drawn
+
+
+def kept_every(steps: int, end: int) -> JobRecord:
+    """A job whose settings end a part after so many steps, with ten steps an epoch."""
+    record = job(1)
+    train = {"epochs": end // 10, "batch": record.data.train // 10, "segments": end // steps}
+    return record.model_copy(update={"settings": {"train": train}})
 
 
 def attempt(*events: tuple[str, dict[str, Any]]) -> Log:
@@ -54,7 +63,7 @@ def test_segments_lie_between_kept_checkpoints() -> None:
         checkpoint(20),
         end(20),
     )
-    trained = TrainedJob(job(1), (log,))
+    trained = TrainedJob(kept_every(10, 20), (log,))
     segments = segments_of(trained)
     assert [(item.first, item.last, item.is_end) for item in segments] == [
         (0, 10, False),
@@ -76,9 +85,17 @@ def test_what_an_attempt_lost_does_not_count_and_resumes_are_audited() -> None:
         {"step": 10, "samples": 10, "file": "step-000000010.state", "sha256": "c10"},
     )
     second = attempt(resumed, commitment(12), checkpoint(20), end(20))
-    segments = segments_of(TrainedJob(job(1), (first, second)))
+    segments = segments_of(TrainedJob(kept_every(10, 20), (first, second)))
     assert [item.resumed for item in segments] == [True, False]
     assert [state.step for state in segments[1].commitments] == [12, 20]
+
+
+def test_parts_are_those_of_the_settings_whatever_the_log_says_was_kept() -> None:
+    """The first part ends where the log kept nothing; what its owner kept at 3 ends no part."""
+    log = attempt(commitment(0), checkpoint(3), checkpoint(20), end(25))
+    segments = segments_of(TrainedJob(kept_every(10, 40), (log,)))
+    assert [(item.first, item.last) for item in segments] == [(0, 10), (10, 20), (20, 25)]
+    assert [item.start is not None for item in segments] == [False, False, True]
 
 
 def test_a_training_without_kept_checkpoints_is_one_segment() -> None:
@@ -89,8 +106,7 @@ def test_a_training_without_kept_checkpoints_is_one_segment() -> None:
 
 
 def test_parts_are_drawn_without_repetition_in_proportion_to_their_steps() -> None:
-    log = attempt(checkpoint(10), checkpoint(40), end(40))
-    pool = segments_of(TrainedJob(job(1), (log,)))
+    pool = [part(0, 10), part(10, 40)]
     draws = 2000
     first = Counter(_drawn(pool, 1, str(nonce))[0].first for nonce in range(draws))
     share, expected = first[10] / draws, 0.75
@@ -99,10 +115,32 @@ def test_parts_are_drawn_without_repetition_in_proportion_to_their_steps() -> No
     assert _drawn(pool, 1, "nonce") == _drawn(pool, 1, "nonce")
 
 
-def test_the_probability_to_catch_a_forgery_is_hypergeometric() -> None:
-    assert caught_probability(90, 3, 0.1) == pytest.approx(1 - 81 / 90 * 80 / 89 * 79 / 88)
-    assert caught_probability(10, 10, 0.01) == 1.0
-    assert caught_probability(10, 0, 1.0) == caught_probability(10, 5, 0.0) == 0.0
+def test_the_probability_to_catch_a_forgery_of_equal_parts_is_hypergeometric() -> None:
+    equal = [7] * 90
+    assert caught_probability(equal, 3, 63) == pytest.approx(1 - 81 / 90 * 80 / 89 * 79 / 88)
+    assert caught_probability(equal, 3, 57) == caught_probability(equal, 3, 63)
+    assert caught_probability([7] * 10, 10, 1) == 1.0
+    assert caught_probability([7] * 10, 0, 70) == caught_probability([7] * 10, 5, 0) == 0.0
+    assert caught_probability([7] * 10, 0, 71) == 1.0, "the rest is always audited"
+
+
+def test_a_forgery_in_the_worst_place_is_drawn_as_often_as_is_promised() -> None:
+    """All places of a forgery are tried, in parts of very different lengths."""
+    pool = [part(first, last) for first, last in pairwise((0, 1, 2, 12, 22, 52))]
+    lengths = [segment.steps for segment in pool]
+    draws = [{item.first for item in _drawn(pool, 2, str(n))} for n in range(4000)]
+    for forged in (1, 5, 11, 30):
+        promised = caught_probability(lengths, 2, forged)
+        shares = []
+        for places in chain.from_iterable(combinations(pool, n) for n in range(1, 5)):
+            if sum(place.steps for place in places) >= forged:
+                firsts = {place.first for place in places}
+                shares.append(sum(bool(firsts & drawn) for drawn in draws) / len(draws))
+        assert promised <= min(shares) + 4 * math.sqrt(0.25 / len(draws))
+
+
+def part(first: int, last: int) -> Segment:
+    return Segment(1, first, last, None, (), False)
 
 
 def row(verdict: Any = "same bits", **facts: Any) -> AuditedSegment:
@@ -111,13 +149,28 @@ def row(verdict: Any = "same bits", **facts: Any) -> AuditedSegment:
     )
 
 
+def timed(recorded: float, here: float = 100.0, seconds: float = 1.0) -> dict[str, float]:
+    """The speeds of a part."""
+    speeds = {"samples_per_s_recorded": recorded, "samples_per_s_here": here}
+    return {**speeds, "seconds_here": seconds}
+
+
 def test_one_part_that_differs_contradicts_the_run() -> None:
     assert (
-        judge_run([row(), row("differs"), row("cannot tell")], same_machine=True)[0]
+        judge_run([row(), row("differs"), row("not audited")], same_machine=True)[0]
         == "contradicted"
     )
-    assert judge_run([row(), row("cannot tell")], same_machine=True)[0] == "not conclusive"
-    assert judge_run([row(), row("within tolerance")], same_machine=True)[0] == "confirmed"
+    assert judge_run([row(), row("not audited")], same_machine=True)[0] == "not conclusive"
+    assert judge_run([row(**timed(100.0))], same_machine=True)[0] == "confirmed"
+
+
+def test_only_equal_bits_on_the_claimed_stack_confirm_a_run() -> None:
+    for rows, same_stack in (([row("within tolerance")], True), ([row()], False)):
+        verdict, detail, _ = judge_run(rows, same_machine=False, same_stack=same_stack)
+        assert (verdict, "within the tolerance" in detail) == ("consistent", True)
+    claims = "the log says torch 3, but system.json says 2"
+    verdict, detail, _ = judge_run([row()], same_machine=True, claims=claims)
+    assert (verdict, detail) == ("not conclusive", claims)
 
 
 def test_a_tolerance_that_was_only_estimated_accuses_nobody() -> None:
@@ -128,8 +181,8 @@ def test_a_tolerance_that_was_only_estimated_accuses_nobody() -> None:
 
 def test_drawn_parts_are_timed_alone() -> None:
     """Honest parts that are always audited do not outvote a drawn one."""
-    honest = [row(samples_per_s_recorded=100.0, samples_per_s_here=100.0) for _ in range(8)]
-    drawn = row(samples_per_s_recorded=500.0, samples_per_s_here=100.0)
+    honest = [row(**timed(100.0)) for _ in range(8)]
+    drawn = row(**timed(500.0, seconds=0.05))
     drawn = drawn.model_copy(update={"reason": "drawn"})
     assert judge_run([*honest, drawn], same_machine=True)[2] == 5.0
 
@@ -147,7 +200,7 @@ def test_an_ensemble_whose_predictions_give_another_quality_contradicts_the_run(
 
 
 def test_a_speed_that_a_machine_of_the_same_kind_does_not_reach_is_not_confirmed() -> None:
-    rows = [row(samples_per_s_recorded=100.0 / 0.85, samples_per_s_here=100.0)]
+    rows = [row(**timed(100.0 / 0.85))]
     verdict, detail, ratio = judge_run(rows, same_machine=True)
     assert (verdict, ratio) == ("not conclusive", 1.1765)
     assert "claims 1.18 × the speed" in detail
@@ -156,8 +209,26 @@ def test_a_speed_that_a_machine_of_the_same_kind_does_not_reach_is_not_confirmed
         "all 1 parts agree bit by bit",
         None,
     )
-    honest = [row(samples_per_s_recorded=105.0, samples_per_s_here=100.0)]
+    honest = [row(**timed(105.0))]
     assert judge_run(honest, same_machine=True)[0] == "confirmed"
+
+
+def test_a_part_that_is_long_enough_is_judged_by_itself() -> None:
+    """Others with honest times do not outvote it; a shorter one says too little."""
+    honest = [row(**timed(100.0)) for _ in range(8)]
+    for seconds, ratio in ((1.0, 1.3), (0.01, 1.0263)):
+        rows = [*honest, row(**timed(130.0, seconds=seconds))]
+        assert judge_run(rows, same_machine=True)[2] == ratio
+
+
+def test_an_audit_that_compared_no_time_on_the_same_kind_of_machine_confirms_nothing() -> None:
+    for rows, words in (
+        ([row()], "does not say how long"),
+        ([row(**timed(100.0, seconds=0.01))], "too short to compare speeds"),
+    ):
+        verdict, detail, _ = judge_run(rows, same_machine=True)
+        assert (verdict, words in detail) == ("not conclusive", True)
+        assert judge_run(rows, same_machine=False)[0] == "confirmed"
 
 
 def test_a_difference_is_compared_with_its_tolerance() -> None:

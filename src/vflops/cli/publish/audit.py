@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from vflops.results.evidence.audit_record import AuditedSegment, AuditRecord
 
 _COLUMNS = ("part", "chosen", "verdict", "recorded", "here")
-_FORGED_SHARES = (0.1, 0.5)
 
 
 def register(app: typer.Typer) -> None:
@@ -82,7 +81,7 @@ def audit(
         _show(record, path)
         if signed_with is not None:
             show_allowed_line(signed_with, NAMESPACE)
-    if record.verdict != "confirmed":
+    if record.verdict not in ("confirmed", "consistent"):
         raise CheckFailed(f"{record.verdict}: {record.detail}", hint=_hint(record))
     if key is None:
         console.next_step(
@@ -100,7 +99,6 @@ def _row_text(row: AuditedSegment) -> str:
 def _show(record: AuditRecord, path: Path) -> None:
     from vflops.cli.terminal import console
     from vflops.cli.terminal.columns import columns
-    from vflops.results.evidence.audit_record import caught_probability
 
     rows = [
         (
@@ -123,11 +121,10 @@ def _show(record: AuditRecord, path: Path) -> None:
     else:
         reasons = "; ".join(record.stack_differences[:3])
         console.say(f"compared within a measured tolerance: {reasons}", file=out)
-    for forged in _FORGED_SHARES:
-        caught = caught_probability(record.segments_total, record.segments_drawn, forged)
+    for odds in record.odds:
         console.say(
-            f"if {forged:.0%} of the parts were forged, this draw would catch it with "
-            f"probability {caught:.0%}",
+            f"a forgery of {odds.forged_share:.0%} of the steps, in the worst place, is among "
+            f"these parts with a probability of at least {odds.probability:.0%}",
             file=out,
         )
     print(f"\nwritten: {console.shell_path(path)}")

@@ -23,7 +23,7 @@ from vflops.publish.ranking.entry_audits import (
 )
 from vflops.publish.ranking.stranger_text import clean
 from vflops.record.files.document import first_fault
-from vflops.results.evidence.audit_record import AuditedSegment, AuditRecord
+from vflops.results.evidence.audit_record import AuditedSegment, AuditRecord, AuditVerdict
 
 _AGREED = ("same bits", "within tolerance")
 UNSIGNED = "unsigned"
@@ -123,7 +123,7 @@ def _entry_audit(
         day=record.created_utc[:10],
         standing=standing,
         reason=reason,
-        verdict=record.verdict,
+        verdict=_verdict(record),
         detail=record.detail,
         steps=record.steps_audited,
         steps_total=record.steps_total,
@@ -133,6 +133,12 @@ def _entry_audit(
         parts=tuple(map(_part, shown)),
         more_parts=len(record.segments) - len(shown),
     )
+
+
+def _verdict(record: AuditRecord) -> AuditVerdict:
+    """Return the verdict; older versions confirmed what agrees within a tolerance, too."""
+    is_exact = record.same_stack and all(row.verdict == "same bits" for row in record.segments)
+    return "consistent" if record.verdict == "confirmed" and not is_exact else record.verdict
 
 
 def _standing(
@@ -167,23 +173,24 @@ class _Joining:
     """The audits of one entry so far."""
 
     audits: list[EntryAudit] = field(default_factory=list)
-    confirming: list[AuditRecord] = field(default_factory=list)
+    agreeing: dict[AuditVerdict, list[AuditRecord]] = field(default_factory=dict)
 
     def add(self, audit: EntryAudit, record: AuditRecord) -> None:
         """Add an audit."""
         self.audits.append(audit)
-        if audit.counts and audit.verdict == "confirmed":
-            self.confirming.append(record)
+        if audit.counts and audit.verdict in ("confirmed", "consistent"):
+            self.agreeing.setdefault(audit.verdict, []).append(record)
 
     def result(self) -> JoinedAudits:
         """Return all audits, those that count first."""
-        rows = [row for record in self.confirming for row in record.segments]
-        total = max((record.steps_total for record in self.confirming), default=0)
+        confirming = self.agreeing.get("confirmed", [])
+        consistent = self.agreeing.get("consistent", [])
+        total = max((record.steps_total for record in (*confirming, *consistent)), default=0)
         return JoinedAudits(
             audits=tuple(sorted(self.audits, key=lambda audit: (not audit.counts, audit.day))),
-            steps=min(_covered(self.confirming), total),
+            steps=min(_covered(confirming), total),
+            consistent_steps=min(_covered(consistent), total),
             steps_total=total,
-            same_bits=all(row.verdict == "same bits" for row in rows),
         )
 
 

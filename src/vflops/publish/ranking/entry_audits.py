@@ -72,10 +72,11 @@ class JoinedAudits(Data):
 
     audits: tuple[EntryAudit, ...]
     steps: Steps = 0
-    """The number of steps that auditors confirmed; those that several trained count once."""
+    """The number of steps that auditors confirmed bit by bit; those that several trained count
+    once."""
+    consistent_steps: Steps = 0
+    """The same for steps that agree within a tolerance, on another stack."""
     steps_total: Steps = 0
-    same_bits: bool = False
-    """Whether all confirmed parts were equal bit by bit, otherwise within a tolerance."""
 
     @property
     def auditors(self) -> tuple[str, ...]:
@@ -83,13 +84,19 @@ class JoinedAudits(Data):
         return self._by("confirmed")
 
     @property
+    def _agreeing(self) -> dict[str, int]:
+        """What audits that agree say, with the steps that they cover together."""
+        steps = {"confirmed": self.steps, "consistent": self.consistent_steps}
+        return {verdict: covered for verdict, covered in steps.items() if self._by(verdict)}
+
+    @property
     def text(self) -> str:
         """What the audits that count found, by whom; empty if none counts."""
         texts = []
-        if self.auditors:
-            share = share_text(self.steps, self.steps_total)
-            how = "same bits" if self.same_bits else "within tolerance"
-            texts.append(f"{_names(self.auditors)}: {share + ', ' if share else ''}{how}")
+        for verdict, steps in self._agreeing.items():
+            share = share_text(steps, self.steps_total)
+            how = "same bits" if verdict == "confirmed" else "consistent within a tolerance"
+            texts.append(f"{_names(self._by(verdict))}: {share + ', ' if share else ''}{how}")
         for verdict in ("contradicted", "not conclusive"):
             if names := self._by(verdict):
                 texts.append(f"{_names(names)}: {verdict}")

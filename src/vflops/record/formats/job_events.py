@@ -350,6 +350,11 @@ class Committed(Data):
     """Hash of the weights, the optimizer's state and the progress, as in a checkpoint."""
     loss: float | None = None
     """The loss of that step; None before the first step, and in logs of older versions."""
+    phases: dict[str, Seconds] = Field(default_factory=dict)
+    """Seconds that this attempt had spent in each phase when it had this state; empty in logs of
+    older versions."""
+    samples_compiling: NonNegative = 0
+    """Samples of this attempt whose steps included compilation."""
 
 
 class Checkpointed(Committed):

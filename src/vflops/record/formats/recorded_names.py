@@ -37,6 +37,11 @@ def _file_part(name: str) -> str:
     return name
 
 
+def checkpoint_file(step: int) -> str:
+    """Return the file name of the checkpoint after ``step`` steps."""
+    return f"step-{step:09d}.state"
+
+
 RecordedPath = Annotated[str, AfterValidator(_plain_path), _PATH_SCHEMA]
 """A path relative to the run folder, without ``..``: ``telemetry/imported-1.jsonl``."""
 RecordedName = Annotated[str, AfterValidator(_plain_name), _NAME_SCHEMA]

@@ -8,7 +8,12 @@ from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple
 
+from pydantic import ValidationError
+
+from vflops.config.training import TrainSettings
+from vflops.errors import FolderError
 from vflops.metrics.summation import sum_in_order
+from vflops.metrics.training_time import kept_steps, training_steps
 from vflops.record.formats.job import JobRecord
 from vflops.record.formats.job_events import (
     PHASES,
@@ -226,6 +231,25 @@ class TrainedJob:
             phase: sum_in_order(attempt.phases.get(phase, 0.0) for attempt in self.attempts)
             for phase in PHASES
         }
+
+    @property
+    def kept_steps(self) -> tuple[int, ...]:
+        """The steps whose states the settings keep for audits; empty without any, or if the
+        training has not finished."""
+        finished, section = self.finished, self.record.settings.get("train", {})
+        if finished is None or self.record.worker is not None or "segments" not in section:
+            return ()
+        try:
+            train = TrainSettings.model_validate(section)
+        except ValidationError as error:
+            raise FolderError(f"the settings of job {self.record.job} are not valid") from error
+        if not train.segments:
+            return ()
+        epochs = min(train.end_epoch or train.epochs, train.epochs)
+        samples = self.record.data.train
+        end = training_steps(epochs=epochs, samples=samples, batch_size=train.batch)
+        steps = kept_steps(end=end, segments=train.segments)
+        return (*(step for step in steps if step < finished.step), finished.step)
 
     @property
     def wall_s(self) -> float:

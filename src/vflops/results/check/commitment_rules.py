@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from vflops.record.formats.job_events import Checkpointed, Committed, Resumed
+from vflops.record.formats.job_events import Checkpointed, Resumed
+from vflops.record.formats.recorded_names import checkpoint_file
 from vflops.record.log.events import Event
+from vflops.record.readout.commitment_lineage import COMMITMENTS, lineage
 from vflops.record.readout.contents import Contents
 from vflops.record.readout.trained_job import TrainedJob
 from vflops.results.check.locations import event_location
@@ -25,7 +27,6 @@ _DECIDE_BITS = (
     "batch",
 )
 """What of the start of an attempt determines the bits of its states."""
-_KINDS: dict[str, type[Committed]] = {"checkpoint": Checkpointed, "commitment": Committed}
 
 
 def check_commitments(contents: Contents) -> Outcome:
@@ -48,7 +49,9 @@ def check_commitments(contents: Contents) -> Outcome:
     for job in jobs:
         for text, event in _faults(job):
             return Outcome("fail", f"job {job.record.job}: {text}", event.source)
-    states = sum(event.kind in _KINDS for job in jobs for log in job.logs for event in log.events)
+    states = sum(
+        event.kind in COMMITMENTS for job in jobs for log in job.logs for event in log.events
+    )
     kept = sum(
         event.kind == "checkpoint" and event.payload(Checkpointed).kept
         for job in jobs
@@ -60,6 +63,37 @@ def check_commitments(contents: Contents) -> Outcome:
         f"{count(states, 'state')} of {count(len(jobs), 'job')}; an audit can start from "
         f"{count(kept, 'kept checkpoint')}",
     )
+
+
+def check_parts(contents: Contents) -> Outcome:
+    """Fail unless the checkpoints kept for audits are those that follow from the settings.
+
+    The parts that an audit can draw lie between them, so that their owner cannot choose them.
+    """
+    kept = 0
+    jobs = [job for job in contents.training_jobs if _by_engine(job) and _commits(job)]
+    for job in (job for job in jobs if job.finished is not None):
+        expected, found = job.kept_steps, set[int]()
+        for state in lineage(job.attempts)[0]:
+            start = state.kept
+            if start is None:
+                continue
+            found.add(start.step)
+            text = f"job {job.record.job}: {start.file} is kept after step {start.step:,}"
+            if start.file != checkpoint_file(start.step):
+                return Outcome("fail", f"{text}, which is not its name", state.event.source)
+            if start.step not in expected:
+                ends = "no part of the settings ends there"
+                return Outcome("fail", f"{text}, but {ends}", state.event.source)
+        missing = sorted(set(expected) - found)
+        if missing:
+            text = f"job {job.record.job}: no state is kept after step {missing[0]:,}"
+            end = event_location(job, "finished")
+            return Outcome("fail", f"{text}, where a part of the settings ends", end)
+        kept += len(found)
+    if not kept:
+        return Outcome("not applicable", "no state is kept for audits")
+    return Outcome("pass", f"{count(kept, 'kept checkpoint')} at the ends of equal parts")
 
 
 def _by_engine(job: TrainedJob) -> bool:
@@ -78,7 +112,7 @@ def _commits(job: TrainedJob) -> bool:
         event.kind == "commitment" or event.data.get("loss") is not None
         for log in job.logs
         for event in log.events
-        if event.kind in _KINDS
+        if event.kind in COMMITMENTS
     )
 
 
@@ -99,8 +133,8 @@ def _faults(job: TrainedJob) -> Iterator[tuple[str, Event]]:
                 key = (candidate, resumed.file, resumed.sha256 or "", resumed.step)
                 if key not in earlier:
                     yield _resumed_fault(resumed, number), event
-            elif event.kind in _KINDS:
-                state = event.payload(_KINDS[event.kind])
+            elif event.kind in COMMITMENTS:
+                state = event.payload(COMMITMENTS[event.kind])
                 if environment is not None:
                     key_of_state = (candidate, state.step, *environment)
                     if known.setdefault(key_of_state, state.sha256) != state.sha256:

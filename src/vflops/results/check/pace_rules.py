@@ -11,12 +11,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import NamedTuple
 
 from vflops.counting.conventions import convention
 from vflops.counting.count import count as counted_by
 from vflops.metrics.summation import sum_in_order
-from vflops.record.formats.job_events import Evaluated, JobStarted, ProgressPoint
+from vflops.record.formats.job_events import Committed, Evaluated, JobStarted, ProgressPoint
 from vflops.record.log.events import Event
+from vflops.record.readout.commitment_lineage import COMMITMENTS
 from vflops.record.readout.contents import Contents
 from vflops.record.readout.job_ceilings import job_ceilings
 from vflops.record.readout.trained_job import PROGRESS_EVENTS, Attempt, TrainedJob
@@ -44,10 +46,20 @@ after the first step that ends more than a second after the last event."""
 MAX_SILENT_SHARE = 0.1
 """The share of the working time that may lie in longer silences, as when a machine stalls."""
 
+_ROUNDED_S = 1e-5
+"""The rounding of phases, of which two are added."""
 _NONE = Outcome("not applicable", "nothing was trained in this run")
 _WORK = ("data", "training")
 _COMMAND = "command"
 """The reason with which a user's script ends; its reports come when the script writes them."""
+
+
+class _Reached(NamedTuple):
+    """When a step was made, in seconds of work."""
+
+    step: int
+    work_s: float
+    event: Event
 
 
 @dataclass(frozen=True)
@@ -238,6 +250,42 @@ def _impossible_speed(
         return None
     speed = f"its evaluations executed {quantity(executed, 'FLOPS')}"
     return f"{speed}, but the measured ceiling is {quantity(ceiling, 'FLOPS')}"
+
+
+def check_state_times(contents: Contents) -> Outcome:
+    """Fail if the times of committed states do not fit those of progress.
+
+    An audit compares the former with its own, and the score follows from the latter.
+    """
+    states = 0
+    for job in (*contents.training_jobs, *contents.workers):
+        for attempt in job.attempts:
+            for points in _work_by_step(attempt):
+                states += sum(point.event.kind in COMMITMENTS for point in points)
+                for before, after in pairwise(points):
+                    if before.step < after.step and before.work_s > after.work_s + _ROUNDED_S:
+                        text = f"job {job.record.job}: step {after.step:,} was made after "
+                        text += f"{seconds(after.work_s)} of work, but step {before.step:,} after "
+                        return Outcome("fail", text + seconds(before.work_s), after.event.source)
+    if not states:
+        return Outcome("not applicable", "no committed state has a time")
+    return Outcome("pass", f"{count(states, 'committed state')} in the order of their times")
+
+
+def _work_by_step(attempt: Attempt) -> Iterator[list[_Reached]]:
+    """Yield when the steps of a training were made, of each candidate of a search by itself."""
+    types: dict[str, type[Committed | ProgressPoint]] = {**COMMITMENTS, **PROGRESS_EVENTS}
+    points: list[_Reached] = []
+    for event in attempt.log.events:
+        if event.kind == "candidate":
+            yield sorted(points, key=lambda point: (point.step, point.work_s))
+            points = []
+        elif event.kind in types:
+            item = event.payload(types[event.kind])
+            if item.phases:
+                work_s = sum_in_order(item.phases.get(name, 0.0) for name in _WORK)
+                points.append(_Reached(item.step, work_s, event))
+    yield sorted(points, key=lambda point: (point.step, point.work_s))
 
 
 def check_progress(contents: Contents) -> Outcome:

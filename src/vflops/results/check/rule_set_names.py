@@ -14,8 +14,8 @@ class SetName:
 
 
 NAMES: dict[str, SetName] = {
-    "practice": SetName(15, "what any honest run must meet, at any size"),
-    "hpcai500-v2": SetName(11, "HPC AI500 V2.0: one model, trained to its target"),
-    "hpcai500-v3": SetName(11, "HPC AI500 V3.0: ensembles"),
-    "aiperf": SetName(10, "AIPerf: a search for architectures"),
+    "practice": SetName(16, "what any honest run must meet, at any size"),
+    "hpcai500-v2": SetName(12, "HPC AI500 V2.0: one model, trained to its target"),
+    "hpcai500-v3": SetName(12, "HPC AI500 V3.0: ensembles"),
+    "aiperf": SetName(11, "AIPerf: a search for architectures"),
 }

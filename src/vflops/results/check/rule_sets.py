@@ -26,7 +26,7 @@ from vflops.results.check.background_load import check_background_load, check_st
 from vflops.results.check.challenge_rule import RULE as CHALLENGE
 from vflops.results.check.challenge_rule import check_challenge
 from vflops.results.check.clock_rules import check_clocks
-from vflops.results.check.commitment_rules import check_commitments
+from vflops.results.check.commitment_rules import check_commitments, check_parts
 from vflops.results.check.content_rules import check_contents
 from vflops.results.check.device_rules import check_devices
 from vflops.results.check.graph_rules import check_rebuilt_graphs
@@ -42,6 +42,7 @@ from vflops.results.check.repeat_rules import check_steady_repeats
 from vflops.results.check.rule import Judge, Rule
 from vflops.results.check.rule_set_names import NAMES
 from vflops.results.check.schema_rules import check_schemas
+from vflops.results.check.stack_rules import check_stack
 from vflops.results.check.twin_rules import check_twins
 from vflops.results.check.upper_bounds import check_upper_bounds
 
@@ -112,6 +113,14 @@ _PRACTICE = (
         _ATTEMPT_NODES,
         _LOGS,
         _NODES,
+    ),
+    _rule(
+        "stack",
+        "the logs name the software that system.json describes",
+        check_stack,
+        _RUN,
+        "system.json",
+        _LOGS,
     ),
     _rule(
         REHEARSAL,
@@ -249,6 +258,13 @@ _PRACTICE = (
         _LOGS,
     ),
     _rule(
+        "parts",
+        "the states that audits start from are those of the settings",
+        check_parts,
+        _JOBS,
+        _LOGS,
+    ),
+    _rule(
         "as-told",
         "every job ran with the settings of the run",
         consistency.check_settings,
@@ -297,6 +313,12 @@ _PRACTICE = (
         "progress",
         "every training reported its progress",
         pace_rules.check_progress,
+        _LOGS,
+    ),
+    _rule(
+        "state-times",
+        "the times of committed states fit those of progress",
+        pace_rules.check_state_times,
         _LOGS,
     ),
     _rule(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import ClassVar, Literal
 
 from pydantic import Field
@@ -10,10 +11,13 @@ from pydantic import Field
 from vflops.record.files.document import Data, Document
 from vflops.record.formats.bounded_numbers import NonNegative
 
-SegmentVerdict = Literal["same bits", "within tolerance", "differs", "cannot tell"]
-AuditVerdict = Literal["confirmed", "contradicted", "not conclusive"]
+SegmentVerdict = Literal["same bits", "within tolerance", "differs", "not audited"]
+AuditVerdict = Literal["confirmed", "consistent", "contradicted", "not conclusive"]
+"""``consistent`` if all parts agree on another stack, within a tolerance."""
 Reason = Literal["first", "resumed", "target", "last", "last evaluation", "best candidate", "drawn"]
 AUDIT_FILE = "audit.json"
+_MAX_SUMS = 10**10
+"""Steps times parts up to which the steps of forged parts are computed, in a second."""
 
 
 class Difference(Data):
@@ -46,9 +50,15 @@ class AuditedSegment(Data):
     detail: str
     commitments: NonNegative = 0
     """Number of hashes in the log that were compared."""
+    steps: NonNegative = 0
+    """Number of steps that were computed again."""
     differences: tuple[Difference, ...] = ()
     samples_per_s_recorded: float | None = None
+    """From the commitment at its start to the one at its end; data and training count."""
     samples_per_s_here: float | None = None
+    """The fastest of all repetitions here."""
+    seconds_here: float | None = None
+    """The time that its steps take at this speed."""
 
     @property
     def name(self) -> str:
@@ -78,6 +88,15 @@ class AuditedEnsemble(Data):
         return math.isclose(self.quality_here, self.quality_recorded, abs_tol=1e-9)
 
 
+class Odds(Data):
+    """How likely the audit includes a part of a forgery, wherever it is."""
+
+    forged_share: float = Field(gt=0, le=1)
+    """The share of all steps that are forged."""
+    probability: float = Field(ge=0, le=1)
+    """The least probability over all places of such a forgery."""
+
+
 class AuditRecord(Document):
     """``audit.json``: the result of an audit, which its auditor may sign."""
 
@@ -100,7 +119,9 @@ class AuditRecord(Document):
     always audited."""
     steps_total: NonNegative
     steps_audited: NonNegative
-    """Steps of the parts that could be compared."""
+    """Steps that were computed again in parts that could be compared."""
+    odds: tuple[Odds, ...] = ()
+    """Empty in records of older versions."""
     same_stack: bool
     """Whether hardware and software are those of the run, so that bits must be equal."""
     stack_differences: tuple[str, ...] = ()
@@ -109,19 +130,38 @@ class AuditRecord(Document):
     segments: tuple[AuditedSegment, ...]
     ensembles: tuple[AuditedEnsemble, ...] = ()
     speed_ratio: float | None = None
-    """The median of recorded over repeated speed; None if the machines are not of one kind."""
+    """The largest ratio of recorded to found speed: of all drawn parts together, and of each part
+    that is long enough; None if the machines are not of one kind, or if nothing was timed."""
+    speed_spread: float | None = None
+    """The slowest over the fastest repetition of a part that seemed too fast; None without any."""
     verdict: AuditVerdict
     detail: str
 
 
-def caught_probability(total: int, drawn: int, forged_share: float) -> float:
-    """Return the probability that a random draw includes at least one forged segment.
+def caught_probability(lengths: Sequence[int], drawn: int, forged: int) -> float:
+    """Return the probability that ``drawn`` parts include a forged one, in the worst case.
 
-    ``total`` segments of equal length, of which ``forged_share`` are forged and ``drawn`` are
-    drawn without replacement: 1 − C(total − forged, drawn) / C(total, drawn).
+    ``lengths`` are the steps of the parts that only a draw audits, one after the other, each with a
+    probability proportional to its steps. At least ``forged`` steps are forged, in the parts in
+    which that is found least often: those with the fewest steps, F, that are enough. Each draw
+    finds them with the probability F / (W − D), where W are all steps and D those drawn before. The
+    bound assumes that the shortest parts were drawn before; it is exact for parts of equal length.
     """
-    forged = min(math.ceil(total * forged_share), total)
-    if forged <= 0 or drawn <= 0:
+    ascending = sorted(lengths)
+    total = sum(ascending)
+    if forged > total:
+        return 1.0  # some of it is in the parts that are always audited
+    if forged <= 0:
         return 0.0
-    drawn = min(drawn, total)
-    return 1.0 - math.comb(total - forged, drawn) / math.comb(total, drawn)
+    steps = forged
+    if total * len(lengths) <= _MAX_SUMS:
+        sums = 1  # bit n is set if some parts have n steps together
+        for length in lengths:
+            sums |= sums << length
+        enough = sums >> forged
+        steps += (enough & -enough).bit_length() - 1
+    missed, before = 1.0, 0
+    for length in ascending[:drawn]:
+        missed *= max(1.0 - steps / (total - before), 0.0)
+        before += length
+    return 1.0 - missed

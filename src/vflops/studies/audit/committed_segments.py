@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
 from vflops.metrics import time_to_quality
 from vflops.record.formats.job_events import Checkpointed, Committed, Finished, JobStarted
-from vflops.record.readout.trained_job import Attempt, TrainedJob
+from vflops.record.readout.commitment_lineage import lineage
+from vflops.record.readout.trained_job import TrainedJob
+from vflops.studies.audit.part_times import TimedSteps, TimePoint, recorded_points, timed_steps
 from vflops.workloads.automl.search_events import (
     CandidateBegun,
     CandidateCut,
@@ -39,7 +40,7 @@ class Segment:
     first: int
     last: int
     start: Checkpointed | None
-    """The checkpoint that it starts from; None for the initial weights."""
+    """The checkpoint that it starts from; None for the initial weights, or if the log has none."""
     commitments: tuple[Committed, ...]
     """The states in between, and at its end."""
     is_end: bool
@@ -49,6 +50,8 @@ class Segment:
     started: JobStarted | None = None
     """How the attempt that trained its end was started."""
     candidate: CandidatePart | None = None
+    timed: TimedSteps | None = None
+    """How long its steps took by the log; None if the log does not say so."""
 
     @property
     def steps(self) -> int:
@@ -57,13 +60,17 @@ class Segment:
 
 
 def segments_of(job: TrainedJob) -> list[Segment]:
-    """Return the segments of a finished training, in order; empty if it did not finish."""
+    """Return the segments of a finished training, in order; empty if it did not finish.
+
+    They follow from the settings, whatever checkpoints the log says were kept.
+    """
     finished = job.finished
     if finished is None:
         return []
-    commitments, resumes = _lineage(job.attempts)
-    kept = {item.step: item for item in commitments if isinstance(item, Checkpointed) and item.kept}
-    bounds = sorted({0, *(step for step in kept if step < finished.step), finished.step})
+    states, resumes = lineage(job.attempts)
+    kept = {item.kept.step: item.kept for item in states if item.kept is not None}
+    bounds = sorted({0, *job.kept_steps, finished.step})
+    batch = job.started.batch if job.started is not None else 1
     return [
         Segment(
             job=job.record.job,
@@ -71,13 +78,14 @@ def segments_of(job: TrainedJob) -> list[Segment]:
             last=last,
             start=kept.get(first),
             commitments=tuple(
-                item
-                for item in commitments
-                if first < item.step <= last or (item.step == 0 == first)
+                item.committed
+                for item in states
+                if first < item.committed.step <= last or (item.committed.step == 0 == first)
             ),
             is_end=last == finished.step,
             resumed=any(first < step <= last for step in resumes),
             started=_started_at(job, last),
+            timed=timed_steps(recorded_points(states, finished, first, last), batch),
         )
         for first, last in pairwise(bounds)
     ]
@@ -88,12 +96,11 @@ def last_evaluation(job: TrainedJob) -> Segment | None:
     finished = job.finished
     if finished is None:
         return None
-    commitments, _ = _lineage(job.attempts)
-    for item in reversed(commitments):
-        if isinstance(item, Checkpointed) and item.kept and item.step == finished.step:
-            return Segment(
-                job.record.job, item.step, item.step, item, (), True, started=job.started
-            )
+    states, _ = lineage(job.attempts)
+    step = finished.step
+    for start in (item.kept for item in reversed(states)):
+        if start is not None and start.step == step:
+            return Segment(job.record.job, step, step, start, (), True, started=job.started)
     return None
 
 
@@ -141,10 +148,20 @@ def candidates_of(worker: TrainedJob) -> list[Segment]:
                         is_end=trained is not None,
                         started=started,
                         candidate=CandidatePart(begun, trained),
+                        timed=timed_steps(
+                            _points(commitments, finished, last), max(begun.batch, 1)
+                        ),
                     )
                 )
                 begun = None
     return candidates
+
+
+def _points(commitments: list[Committed], finished: Finished | None, last: int) -> list[TimePoint]:
+    """Return the times of a candidate, whose worker trained others before it."""
+    points = [TimePoint.of(0, item) for item in commitments if item.phases]
+    points += [TimePoint.of(0, finished)] if finished is not None else []
+    return [point for point in points if point.step <= last]
 
 
 _OUTCOMES: dict[str, type[CandidateTrained | CandidateCut | CandidateFailed]] = {
@@ -163,26 +180,3 @@ def _started_at(job: TrainedJob, step: int) -> JobStarted | None:
         events = [event for event in attempt.log.events if event.kind == "job"]
         found = events[0].payload(JobStarted) if events else found
     return found
-
-
-def _lineage(attempts: Sequence[Attempt]) -> tuple[list[Committed], list[int]]:
-    """Return the commitments that lead to the trained model, and the steps of all resumes.
-
-    What an attempt committed to after the checkpoint from which the next one resumed was lost.
-    """
-    line: list[Committed] = []
-    resumes: list[int] = []
-    for number, attempt in enumerate(attempts):
-        if number and attempt.has_progress:
-            line = [item for item in line if item.step <= attempt.first_step]
-            resumes += [attempt.first_step] * (attempt.first_step > 0)
-        line += _commitments(attempt)
-    return line, resumes
-
-
-def _commitments(attempt: Attempt) -> Iterator[Committed]:
-    for event in attempt.log.events:
-        if event.kind == "checkpoint":
-            yield event.payload(Checkpointed)
-        elif event.kind == "commitment":
-            yield event.payload(Committed)

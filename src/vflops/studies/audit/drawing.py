@@ -27,16 +27,21 @@ class ChosenSegment:
 
 @dataclass(frozen=True)
 class Lot:
-    """All parts that could be drawn, and those that were chosen."""
+    """All parts of a run, and those that were chosen."""
 
-    pool: tuple[Segment, ...]
+    parts: tuple[Segment, ...]
     chosen: tuple[ChosenSegment, ...]
-    drawn: int
-    """Number of parts drawn at random."""
+    pool: tuple[Segment, ...]
+    """The parts that are only audited if they are drawn."""
+
+    @property
+    def steps(self) -> int:
+        """Number of steps of all parts."""
+        return sum(part.steps for part in self.parts)
 
 
 def draw(contents: Contents, count: int, nonce: str) -> Lot:
-    """Choose the parts to audit: those that are always audited, and ``count`` drawn ones.
+    """Choose the parts to audit: those that are always audited, and ``count`` of the others.
 
     A part is drawn with a probability proportional to its steps, by the random numbers that follow
     from ``nonce``.
@@ -68,11 +73,11 @@ def draw(contents: Contents, count: int, nonce: str) -> Lot:
         choose(segment, "first")
     if candidates:
         choose(max(candidates, key=_accuracy), "best candidate")
-    pool = [*(segment for _, segments in trainings for segment in segments), *candidates]
-    lot = _drawn(pool, count, nonce)
-    for segment in lot:
+    parts = [*(segment for _, segments in trainings for segment in segments), *candidates]
+    pool = [part for part in parts if part.steps and _key(part) not in chosen]
+    for segment in _drawn(pool, count, nonce):
         choose(segment, "drawn")
-    return Lot(tuple(pool), tuple(chosen.values()), len(lot))
+    return Lot(tuple(parts), tuple(chosen.values()), tuple(pool))
 
 
 def _evaluates(segment: Segment, step: int) -> bool:
@@ -93,6 +98,5 @@ def _key(segment: Segment) -> tuple[object, ...]:
 def _drawn(pool: Sequence[Segment], count: int, nonce: str) -> list[Segment]:
     """Return ``count`` segments, without repetition; long ones are more likely."""
     numbers = random.Random(nonce)
-    weighed = [segment for segment in pool if segment.steps > 0]
-    keys = {id(segment): numbers.random() ** (1.0 / segment.steps) for segment in weighed}
-    return sorted(weighed, key=lambda segment: -keys[id(segment)])[:count]
+    keys = {id(segment): numbers.random() ** (1.0 / segment.steps) for segment in pool}
+    return sorted(pool, key=lambda segment: -keys[id(segment)])[:count]

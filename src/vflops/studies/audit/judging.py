@@ -9,16 +9,15 @@ from pathlib import Path
 from vflops.errors import FolderError
 from vflops.record.files.digest import file_digest
 from vflops.record.formats.job_events import (
-    WORK_PHASES,
     Checkpointed,
     KeptFile,
     Predicted,
-    ProgressPoint,
 )
 from vflops.record.readout.trained_job import TrainedJob
 from vflops.results.evidence.audit_record import AuditedSegment, Difference, SegmentVerdict
 from vflops.studies.audit.committed_segments import Segment
 from vflops.studies.audit.drawing import ChosenSegment
+from vflops.studies.audit.part_times import TimedSteps
 from vflops.studies.audit.retraining import Retrained
 
 MARGIN = 5.0
@@ -28,8 +27,6 @@ _SAMPLES = 5
 _ROUNDING = 1e-6
 """The least tolerance of losses, weights and predictions, which are in single precision."""
 _OTHER_WEIGHTS = "the trained weights are others than those in the log"
-_MIN_TIMED_S = 0.5
-"""Shorter stretches of training are not timed."""
 
 
 @dataclass(frozen=True)
@@ -55,11 +52,11 @@ class Deviation:
 def judge_bits(job: TrainedJob, chosen: ChosenSegment, again: Retrained) -> AuditedSegment:
     """Return the verdict if machine and software are the same: every bit must be equal."""
     segment = chosen.segment
-    faults = list(_bit_faults(job, segment, again))
+    faults = [*_unreached(segment, again), *_bit_faults(job, segment, again)]
     compared = sum(1 for item in segment.commitments if item.step in again.commitments)
     verdict: SegmentVerdict = "differs" if faults else "same bits"
     if not faults and not (compared or segment.is_end):
-        verdict = "cannot tell"
+        verdict = "not audited"
         faults = ["the log has no commitment that could be compared"]
     detail = faults[0] if faults else _agreement(segment, compared)
     return audited(job, chosen, again, verdict, detail, compared)
@@ -86,10 +83,13 @@ def judge_within(
     )
     outside = [item for item in differences if not item.is_within]
     verdict: SegmentVerdict = "differs" if outside else "within tolerance"
-    if not segment.steps and _weights(job) != _weights(again.trained):
+    unreached = list(_unreached(segment, again))
+    if unreached:
+        verdict, detail = "differs", unreached[0]
+    elif not segment.steps and _weights(job) != _weights(again.trained):
         verdict, detail = "differs", _OTHER_WEIGHTS  # reading a state rounds nothing
     elif not differences:
-        verdict, detail = "cannot tell", "nothing in the log could be compared"
+        verdict, detail = "not audited", "nothing in the log could be compared"
     else:
         detail = "; ".join(
             f"{item.figure} differs by {item.difference:.3g}, tolerance {item.tolerance:.3g}"
@@ -109,6 +109,8 @@ def audited(
 ) -> AuditedSegment:
     """Return the row of a part, with its speed then and here."""
     segment = chosen.segment
+    here = again.timed() if again else None
+    batch = _batch(job, segment)
     return AuditedSegment(
         job=segment.job,
         candidate=segment.candidate.name if segment.candidate else None,
@@ -118,9 +120,11 @@ def audited(
         verdict=verdict,
         detail=detail,
         commitments=compared,
+        steps=again.steps if again else 0,
         differences=differences,
-        samples_per_s_recorded=_speed(job, segment) if segment.candidate is None else None,
-        samples_per_s_here=_speed(again.trained, segment) if again else None,
+        samples_per_s_recorded=_speed(segment.timed, batch),
+        samples_per_s_here=_speed(here, batch),
+        seconds_here=here.per_step_s * segment.steps if here else None,
     )
 
 
@@ -162,6 +166,15 @@ def repeated_deviation(first: Retrained, second: Retrained, segment: Segment) ->
         distance,
         _prediction_distance(_written(first), _written(second)),
     )
+
+
+def _unreached(segment: Segment, again: Retrained) -> Iterator[str]:
+    """Yield what of a part the training here did not reach."""
+    if again.steps != segment.steps:
+        yield f"{again.steps:,} steps lead to its end here, and not {segment.steps:,}"
+    for item in segment.commitments:
+        if item.step not in again.commitments:
+            yield f"training again never had the state to which the log commits at {item.step:,}"
 
 
 def _bit_faults(job: TrainedJob, segment: Segment, again: Retrained) -> Iterator[str]:
@@ -303,18 +316,11 @@ def _moved(job: TrainedJob, segment: Segment) -> float:
     return relative_distance(recorded, _checkpoints(job) / Path(segment.start.file).name)
 
 
-def _speed(job: TrainedJob, segment: Segment) -> float | None:
-    """Return the samples per second of work within a part; None if it is too short to tell."""
-    for attempt in reversed(job.attempts) if segment.steps else ():
-        points = [point for point in attempt.points if segment.first <= point.step <= segment.last]
-        if len(points) >= 2:
-            begin, end = points[0], points[-1]
-            seconds = _work_s(end) - _work_s(begin)
-            compiling = end.samples_compiling - begin.samples_compiling
-            if seconds >= _MIN_TIMED_S:
-                return (end.samples - begin.samples - compiling) / seconds
-    return None
+def _batch(job: TrainedJob, segment: Segment) -> int:
+    if segment.candidate is not None:
+        return segment.candidate.begun.batch
+    return job.started.batch if job.started is not None else 1
 
 
-def _work_s(point: ProgressPoint) -> float:
-    return sum(point.phases.get(phase, 0.0) for phase in WORK_PHASES)
+def _speed(timed: TimedSteps | None, batch: int) -> float | None:
+    return batch / timed.per_step_s if timed else None

@@ -18,10 +18,12 @@ from vflops.record.files.folder_listing import subfolders
 from vflops.record.folder import RunFolder
 from vflops.record.formats.job import DataFacts, JobRecord, SegmentRecord
 from vflops.record.formats.job_events import Checkpointed, Committed, Evaluated, Predicted
+from vflops.record.formats.recorded_names import checkpoint_file
 from vflops.record.log.events import Event, EventWriter
 from vflops.record.readout.contents import Contents
 from vflops.record.readout.trained_job import TrainedJob
 from vflops.studies.audit.committed_segments import Segment
+from vflops.studies.audit.part_times import TimedSteps, TimePoint, timed_here
 from vflops.workloads.automl.candidate_buffer import CandidateBuffer
 from vflops.workloads.automl.search_events import Turn
 from vflops.workloads.contract.registry import workload
@@ -52,6 +54,23 @@ class Retrained:
         kinds: dict[str, type[Committed]] = {"commitment": Committed, "checkpoint": Checkpointed}
         items = [e.payload(kinds[e.kind]) for e in self._events if e.kind in kinds]
         return {item.step: item for item in items}
+
+    @cached_property
+    def steps(self) -> int:
+        """Number of steps that were computed here."""
+        finished = self.trained.finished
+        attempt = self.trained.attempts[-1]
+        return 0 if finished is None else finished.step - attempt.first_step
+
+    def timed(self) -> TimedSteps | None:
+        """How long its steps took here."""
+        started = self.trained.started
+        attempt = self.trained.attempts[-1]
+        points = [TimePoint.of(0, point) for point in attempt.points]
+        points += [TimePoint.of(0, item) for item in self.commitments.values() if item.phases]
+        points.sort(key=lambda point: (point.step, point.work_s))
+        begin = TimePoint(0, attempt.first_step, 0.0)
+        return timed_here([begin, *points], started.batch) if started is not None else None
 
     @cached_property
     def evaluations(self) -> dict[int, Evaluated]:
@@ -127,6 +146,8 @@ class Retrainer:
 
     def _check_start(self, segment: Segment) -> None:
         """Raise ``CannotRetrain`` unless the record says how the part was trained."""
+        if segment.first and segment.candidate is None and segment.start is None:
+            raise CannotRetrain(f"the log has no kept checkpoint after step {segment.first:,}")
         changed = self.recorded.history.events("job-rearranged")
         if any(event.data.get("job") == segment.job for event in changed):
             raise CannotRetrain("its job was resumed with other ranks or in another mode")
@@ -174,7 +195,7 @@ class Retrainer:
 
     def _copy_checkpoint(self, job: int, recorded_job: int, start: Checkpointed) -> None:
         """Copy the checkpoint that a part starts from, if it is the one in the log."""
-        from vflops.train.checkpoint import CheckpointRecord, checkpoint_file
+        from vflops.train.checkpoint import CheckpointRecord
 
         source = self.recorded.folder.job_file(recorded_job).parent / "checkpoint" / start.file
         if start.file != checkpoint_file(start.step) or not source.is_file() or source.is_symlink():
