@@ -27,8 +27,9 @@ from vflops.config.training import TrainSettings
 from vflops.counting.meta_device import on_meta
 from vflops.record.formats.job import DataFacts
 from vflops.record.formats.job_events import Checkpointed
+from vflops.record.formats.recorded_names import checkpoint_file
 from vflops.train.backends.torch_backend import TorchBackend
-from vflops.train.checkpoint import Checkpoints, checkpoint_file
+from vflops.train.checkpoint import Checkpoints
 from vflops.train.parallel.factory import parallel_plan
 from vflops.train.parallel.optimizer_state import local
 from vflops.train.precision import Precision
