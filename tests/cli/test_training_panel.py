@@ -233,7 +233,7 @@ def test_a_run_ends_with_what_to_do_about_a_rule_that_is_not_met(
         Progress(quiet=True).summary(run_folder, findings)
     text = " ".join(capsys.readouterr().out.split())
     assert "checks 1 fails" in text
-    assert "not met: quiet: other programs used 63 % → end these programs, or add --wait" in text
+    assert "not met: quiet: other programs used 63 % → end these programs, and run it again" in text
 
 
 def test_the_newest_interrupted_run_is_resumed(

@@ -208,12 +208,16 @@ def _check_ranks(
     workloads: str,
 ) -> None:
     """Raise if this machine takes fewer ranks, which no change of the other settings mends."""
+    from vflops.errors import UsageError
     from vflops.launch.factory import runs_here
     from vflops.run.validate import check_ranks
     from vflops.workloads.contract.run_settings import workload_settings
 
     others = [item for item in assignments if not item.startswith("train.ranks=")]
-    base = settings(profile, seed, config, others, workloads=workloads)
+    try:
+        base = settings(profile, seed, config, others, workloads=workloads)
+    except UsageError:  # such as a mode that needs several ranks
+        return
     if runs_here(base.launch.on) and not base.launch.rehearse:
         for section in workload_settings(base).values():
             check_ranks(section.train, ranks, base.launch)

@@ -297,11 +297,12 @@ ALSO = {
     "uncounted": {"rebuilt"},
     "precision": {"as-told"},
     "level": {"goal", "closed"},
+    "processed": {"state-times"},
     **{key: {"closed"} for key in ("target", "published-data", "bootstrap")},
 }
 """What else such a run must break: no settings of a workload ask for such a precision, what its
-settings are not, its goal cannot be told from, another target or other data is another task, and
-what our networks compute is counted."""
+settings are not, its goal cannot be told from, another target or other data is another task, states
+that were committed to keep the times of their steps, and what our networks compute is counted."""
 NEVER_FAIL = {"repeats"}
 """Rules that never fail."""
 OWN = {

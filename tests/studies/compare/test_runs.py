@@ -362,8 +362,8 @@ def test_another_workload_is_a_row_and_not_one_a_setting(tmp_path: Path) -> None
     (b.path / "run.json").write_text(json.dumps(record))
     found = [(each.name, each.values) for each in compared(a, b).settings]
     assert found == [
-        (f"workloads.{IC}", ("4 settings", None)),
-        ("workloads.other", (None, "4 settings")),
+        (f"workloads.{IC}", ("5 settings", None)),
+        ("workloads.other", (None, "5 settings")),
     ]
 
 

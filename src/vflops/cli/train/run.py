@@ -73,6 +73,7 @@ def run(
         config=config,
         set_=tuple(set_ or ()),
     )
+    settings, size = chosen.sized_settings()
     if not quiet:
         for line in opening_lines(chosen):
             say(line, indent=6)
@@ -81,7 +82,6 @@ def run(
     from vflops.run import pipeline
     from vflops.units import count
 
-    settings, size = chosen.sized_settings()
     if scale is not None and not quiet:
         say(
             f"scale {scale} = {count(size.largest.models, 'model')} × "
