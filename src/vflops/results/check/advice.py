@@ -53,7 +53,7 @@ ADVICE = {
     "evaluated": "evaluate the whole validation set and check the reported quality",
     "timed": "keep the clocks of all nodes in step with NTP, and run it again",
     "compilation": _RUN_AGAIN,
-    "parts": "put the missing checkpoints back, or run it again; train.segments=0 keeps none",
+    "parts": _RUN_AGAIN,
     "stack": _RUN_AGAIN,
     "state-times": _RUN_AGAIN,
     "evaluation-time": "run it again with the validation data on fast storage",
