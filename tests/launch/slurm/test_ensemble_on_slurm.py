@@ -268,11 +268,15 @@ def last_node(folder: RunFolder, job: int) -> str:
     return NodeRecord.read(node_file(folder.logged_attempts(job)[-1], 0)).name
 
 
+LONG = 40
+"""Epochs, of a quarter of a second, so that jobs still train when a test does something to them."""
+
+
 def started_apart(folder: Path, models: int) -> subprocess.Popen[str]:
     """Start jobs that are submitted separately; each takes a node, but computes with one core."""
     (folder / "site.toml").write_text('directives = ["--exclusive"]\n')
     apart = ("--models", str(models), "--set", "launch.start=apart")
-    return started(folder, *apart, epochs=8)
+    return started(folder, *apart, epochs=LONG)
 
 
 @pytest.mark.cluster
@@ -291,7 +295,7 @@ def test_several_faults_at_once(slurm: SlurmBench, tmp_path: Path) -> None:
     slurm.run("scancel", id_of(folder, 4))
     slurm.restart_slurmctld()
     folder = ended(process, tmp_path, 1)
-    assert_scored(folder, (1, 2, 3), epochs=8, partial=True)
+    assert_scored(folder, (1, 2, 3), epochs=LONG, partial=True)
     history = folder.history()
     lost = [event.payload(JobLost) for event in history.events("job-lost")]
     # SLURM itself restarted the second.
@@ -311,7 +315,7 @@ def test_a_job_stopped_before_its_limit_loses_no_attempt_and_one_that_is_told_to
     folder = wait_for(tmp_path, "checkpoint", 1, 2)
     slurm.run("scancel", "--signal=USR1", id_of(folder, 1))
     slurm.run("scancel", "--signal=TERM", id_of(folder, 2))
-    assert_scored(ended(process, tmp_path, 0, 1), (1, 2), epochs=8, partial=False)
+    assert_scored(ended(process, tmp_path, 0, 1), (1, 2), epochs=LONG, partial=False)
     lost = [event.payload(JobLost) for event in folder.history().events("job-lost")]
     assert sorted((loss.job, loss.excused) for loss in lost) == [(1, True), (2, False)]
     assert [loss.suspects for loss in lost] == [(), ()]
@@ -395,7 +399,7 @@ def test_another_controller_takes_over_after_a_node_and_a_slurmd_died(
     slurm.kill_node(last_node(folder, 1), noticed=True)
     again = vflops("resume", folder.path)
     assert again.returncode == 0, again.stdout + again.stderr
-    assert_complete(folder, 3, epochs=8)
+    assert_complete(folder, 3, epochs=LONG)
     assert id_of(folder, 3) == before[2]  # it was not submitted twice
     history = folder.history()
     assert [len(history.jobs[job]) for job in (1, 3)] == [2, 1]
@@ -497,7 +501,7 @@ def test_jobs_in_an_allocation_outlive_the_controller_and_are_found_again(
     monkeypatch: pytest.MonkeyPatch,
     vflops: Vflops,
 ) -> None:
-    process = started(tmp_path, "--models", "2", epochs=8)
+    process = started(tmp_path, "--models", "2", epochs=LONG)
     folder = wait_for(tmp_path, "checkpoint", 1, 2)
     os.kill(process.pid, signal.SIGKILL)
     process.communicate()
@@ -506,7 +510,7 @@ def test_jobs_in_an_allocation_outlive_the_controller_and_are_found_again(
     again = vflops("attach", folder.path)
     assert again.returncode == 0, again.stdout + again.stderr
     assert "of 2 jobs, 2 are active" in again.stderr
-    assert_complete(folder, 2, epochs=8)
+    assert_complete(folder, 2, epochs=LONG)
     history = folder.history()
     begun = [event.payload(JobBegun) for event in history.events("job-begun")]
     assert [event.launcher for event in begun] == [f"held allocation {allocation}"] * 2
