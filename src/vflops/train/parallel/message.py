@@ -38,7 +38,7 @@ class Layout:
         sent = ordered.to(self.dtype).contiguous()
         if tuple(sent.shape) != self.shape:
             raise ValueError(f"cannot send shape {tuple(sent.shape)}: expected {self.shape}")
-        return sent
+        return sent.view(-1).view(self.shape)  # dimensions of size 1 may have any stride
 
     def unpacked(self, sent: Tensor) -> Tensor:
         """Return a received tensor in its original shape, in the same memory."""

@@ -77,6 +77,14 @@ class TimedStage(PipelineStage):
         finally:
             self.busy_s += time.perf_counter() - started_s
 
+    def _validate_fwd_outputs(self, outputs: tuple[Tensor, ...]) -> None:
+        """Check what is sent, in torch 2.11, which would also check the model's output.
+
+        Training may return other shapes than evaluation, in which layouts are found.
+        """
+        if not self.is_last:
+            super()._validate_fwd_outputs(outputs)  # type: ignore[misc]
+
     def backward_one_chunk(self, *args: Any, **options: Any) -> Any:
         """Run and time the backward pass of a micro-batch."""
         started_s = time.perf_counter()
